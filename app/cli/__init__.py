@@ -41,6 +41,10 @@ COMMANDS = {
         "app.features.reembed:reembed",
         "Give everything a vector of the embedder that the settings name, while the server runs.",
     ),
+    "relearn": (
+        "app.cli.relearn:relearn_history",
+        "Learn again from the stored history with today's rules, while the server runs.",
+    ),
     "replay": (
         "app.features.replay.command:replay",
         "Replay captured calls: serve them from cassettes, or send them again and compare the answers.",

@@ -215,7 +215,7 @@ def _find_user(
     headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal
 ) -> tuple[str | None, Sequence[RejectedName]]:
     """Return the user or None, and the fields before it whose values were rejected as names."""
-    body, metadata = body or {}, _get_metadata(body)
+    body, metadata = body or {}, _read_metadata(body)
     key_user, header = principal.user_external_id, headers.get("x-mneme-user")
     sources = {
         "X-Mneme-User": decode_header(header) if header is not None else None,
@@ -241,13 +241,13 @@ def _find_user(
     return LOCAL_USER if is_local else None, rejected
 
 
-def _get_metadata(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _read_metadata(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
     metadata = body.get("metadata") if body is not None else None
     return metadata if isinstance(metadata, Mapping) else {}
 
 
 def _find_session(headers: Mapping[str, str], body: Mapping[str, Any] | None, conversation: str | None) -> str | None:
-    header, metadata = headers.get("x-mneme-session"), _get_metadata(body)
+    header, metadata = headers.get("x-mneme-session"), _read_metadata(body)
     for value in (
         decode_header(header) if header is not None else None,
         metadata.get("session_id"),

@@ -1,7 +1,7 @@
 """Read the values that name a user or a session, and refuse those that name nobody.
 
-Applications fill a name in from a variable. Where the variable is missing, or a template was never filled, every person has the
-same text, and a memory kept under that text would be shared by all of them.
+Applications fill a name in from a variable. Where the variable is missing, a template was never filled, or nobody is logged in
+(`anonymous`), every person has the same text, and a memory kept under that text would be shared by all of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ NameFault = Literal["blank", "too-long", "wrong-type", "placeholder", "damaged"]
 FAULT_TEXTS: dict[NameFault, str] = {
     "blank": "is empty, or has no letter, digit or symbol",
     "too-long": f"is longer than {MAX_NAME} characters",
-    "wrong-type": "must be text, or a number that JSON keeps exactly",
-    "placeholder": "is a placeholder that was never filled in, such as {{user_id}}, undefined or null",
+    "wrong-type": "must be text that is no JSON object or list, or a number that JSON keeps exactly",
+    "placeholder": "stands for anybody: a placeholder that was never filled in, such as {{user_id}}, undefined or null, or a "
+    "word such as anonymous, guest or unknown",
     "damaged": "must be valid Unicode: it holds U+0000, or half a character (a lone surrogate, or U+FFFD)",
 }
 
@@ -44,6 +45,21 @@ _LOST = re.compile("[\0\ud800-\udfff\ufffd]")
 
 _MISSING = frozenset("undefined null none nonetype nil nan false true".split())  # noqa: SIM905
 """Words as which programming languages write a value that is missing, or a truth value, as text."""
+_UNKNOWN_PEOPLE = frozenset(
+    """anon anonymous guest guests unknown unidentified nobody noone unauthenticated visitor visitors tbd todo redacted
+    anonym anonyme anonymer gast gäste niemand unbekannt unbekannte unbekannter
+    anónimo anónima anonimo anonima desconocido desconocida invitado invitada nadie
+    inconnu inconnue invité invitée visiteur
+    anônimo anônima convidado convidada desconhecido desconhecida ninguém visitante
+    匿名 匿名用户 未知 未知用户 游客 访客""".split()  # noqa: SIM905
+)
+"""Words that say of a person only that they are not known: applications send them for all who are not logged in."""
+_UNKNOWN_PERSON = re.compile(
+    r"(?:.*[:/|#]\s*)?(?:no[ _-]?(?:user|name)|not[ _-]?(?:logged[ _-]?in|signed[ _-]?in|authenticated)"
+    rf"|{'|'.join(sorted(_UNKNOWN_PEOPLE))})(?:@[\w.-]+)?",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Such a word alone, behind a prefix (`acme:guest`), or in front of a domain. With an id (`guest-7`) it names one visitor."""
 _PEOPLE = frozenset(["Nan", "Nil", "True", "Your"])
 """First names that are such words in small letters; no language writes a missing value like this."""
 _IDS = frozenset("id userid sessionid conversationid chatid threadid".split())  # noqa: SIM905
@@ -88,6 +104,8 @@ _MISSING_SEGMENT = re.compile(
     re.VERBOSE,
 )
 """A missing value between signs (`acme:null`, `undefined@example.com`). `Jennifer Null` and `wang.nan` are people."""
+_STRUCTURE = re.compile(r"\{\s*[\"'].*\}|\[\s*[\"'{].*\]", re.DOTALL)
+"""An object or a list that was written as text, in the form of JSON or of Python."""
 _EMPTY_END = re.compile(r".*[^\w\s>)\]}\"'!?]|.*_", re.DOTALL)
 _SLOT = re.compile(
     r"""\{\{ | [$\#@%]\{ | \{% | <% | \$\( | %\(\w+\)[a-z]       # Jinja, shell, Ruby, ERB, make, Python
@@ -169,9 +187,9 @@ def _find_fault(text: str) -> NameFault | None:
     plain = forms[-1]
     if not any(map(_is_visible, plain)):
         return "placeholder" if any(character in "{[<(%$" for character in plain) else "blank"
-    if any(map(is_placeholder, forms)):
-        return "placeholder"
-    return None
+    if any(map(_STRUCTURE.fullmatch, forms)):
+        return "wrong-type"
+    return "placeholder" if any(map(is_placeholder, forms)) else None
 
 
 def _decode_forms(text: str) -> list[str]:
@@ -190,7 +208,9 @@ def is_placeholder(text: str) -> bool:
     """Return whether `text` stands for a value that was never filled in."""
     if text in _PEOPLE:
         return False
-    if _SLOT.search(text) or _NO_VALUE.fullmatch(text) or _MISSING_SEGMENT.search(text) or _has_marked_field(text):
+    if _UNKNOWN_PERSON.fullmatch(text) or _NO_VALUE.fullmatch(text):
+        return True
+    if _SLOT.search(text) or _MISSING_SEGMENT.search(text) or _has_marked_field(text):
         return True
     if text.casefold() in _hash_missing_values():
         return True
@@ -201,9 +221,10 @@ def is_placeholder(text: str) -> bool:
         and (_EMPTY_END.fullmatch(text) or (_IDS & words and not re.search(r"\s", text)))
     ):
         return True
-    if not words <= _MISSING | _FIELD_WORDS:
+    missing = _MISSING | _UNKNOWN_PEOPLE
+    if not words <= missing | _FIELD_WORDS:
         return False
-    return not words.isdisjoint(_MISSING) or not (words.isdisjoint(_INSTRUCTIONS) or words.isdisjoint(_NOUNS))
+    return not words.isdisjoint(missing) or not (words.isdisjoint(_INSTRUCTIONS) or words.isdisjoint(_NOUNS))
 
 
 @cache

@@ -83,7 +83,7 @@ class MemoryReviser(Struct, frozen=True):
         found: list[Restatement] = []
         for exchange, message in exchanges:
             if (back := find_taken_back(exchange.user_text)) is not None:
-                found += await self._take_back(effect, session, exchange, message, back)
+                found += await self._take_back(effect, scope, session, exchange, message, back)
             found += await self.end(effect, scope, [(exchange, message)])
         return found
 
@@ -179,7 +179,13 @@ class MemoryReviser(Struct, frozen=True):
         ]
 
     async def _take_back(
-        self, effect: Effect, session: UUID, exchange: SourceExchange, message: SourceMessage, back: TakenBack
+        self,
+        effect: Effect,
+        scope: UUID,
+        session: UUID,
+        exchange: SourceExchange,
+        message: SourceMessage,
+        back: TakenBack,
     ) -> list[Restatement]:
         _, before = _find_own_statement(exchange.user_text, back)
         if before:  # it takes back what the same message says, which nobody has learned
@@ -188,7 +194,7 @@ class MemoryReviser(Struct, frozen=True):
         # What is named may have been said long before: "Just kidding about Leeds".
         first = 0 if back.old else message.turn_index - RECENT_TURNS
         most = _MOST_NAMED if back.old else _MOST_UNNAMED
-        for row in await effect.rows("changes.said_before", session, first, message.turn_index - 1, most):
+        for row in await effect.rows("changes.said_before", scope, session, first, message.turn_index - 1, most):
             words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
             right = restate(words, back.old, back.right, typo=back.typo)
             if back.old and not shares_words(back.old, [words]):

@@ -127,6 +127,11 @@ class LearnJob(Struct, frozen=True):
         """Jobs that share this must not learn at the same time."""
         return self.session if self.confined else self.user
 
+    @property
+    def scope(self) -> UUID:
+        """The scope that its memories are held apart by: the session of nobody's, or the nil id."""
+        return self.session if self.confined else ids.NIL
+
 
 class Spoken(Protocol):
     """What a job's exchanges say of things (see `app/features/knowledge/jobs.py`)."""
@@ -193,7 +198,10 @@ class Learner(Struct):
     async def learn(self, payload: bytes) -> None:
         """Index the messages of a job and learn from them. Raises `BadBody` for a payload that is none, `HelperError`,
         `Unavailable` and `StoreUnavailable` for what may work later."""
-        job = LearnJob.parse(payload)
+        await self.learn_from(LearnJob.parse(payload))
+
+    async def learn_from(self, job: LearnJob) -> None:
+        """Do a job. Raises as `learn`."""
         while not await self._attempt(job):
             log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
 
@@ -290,7 +298,7 @@ class Learner(Struct):
                 meant: MemoryCandidate | None = each
                 if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
                     earlier = [Earlier(one.quote, one.triple) for one, _ in reversed(found) if one.triple is not None]
-                    recent = await self.store.recent(job.tenant, job.user, job.session, own[0].turn_index)
+                    recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, own[0].turn_index)
                     earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
                     meant = amended(each, exchange, earlier)
                 if meant is not None:
@@ -313,7 +321,7 @@ class Learner(Struct):
         """Apply what the exchanges, and what was said after them, end or take back; take in what they state anew."""
         if self.reviser is None:
             return
-        scope = job.session if job.confined else ids.NIL
+        scope = job.scope
         revising = [
             (exchange, messages[0])
             for exchange, messages in exchanges
@@ -336,7 +344,7 @@ class Learner(Struct):
     async def take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
         """Ingest statements within a job's effect."""
         now = self.clock.now()
-        scope = job.session if job.confined else ids.NIL
+        scope = job.scope
         own = self.embedder.duplicate_threshold
         threshold = setting.dedup_threshold or (own if own is not None else UNMEASURED_THRESHOLD)
         near = await self._near(effect, scope, statements, min(threshold, CONTRARY))

@@ -55,8 +55,8 @@ MAX_CHARS = 24_000
 
 LATER_S = (15.0, 60.0, 240.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0)
 """Seconds until an LLM that is away is asked again, try by try: a restart is bridged, and so is a night (10.5 h)."""
-SILENT_S = 30.0
-"""Seconds in which no further job asks an LLM that was just away."""
+SILENT_S = LATER_S[0]
+"""Seconds in which no further job asks an LLM that was just away: until the job that found it away asks again."""
 SHAPE_TRIES = 2
 """Answers of another shape to one question, after which its messages are left to the rules."""
 HELD_BACK_S = 900.0
@@ -172,7 +172,6 @@ class LlmLearner(Struct):
         if not await self._write(batch, request, reading):
             return False
         await store.drop_waiting(job.tenant, keys)
-        await self.usage.count_read(len(batch))
         return True
 
     async def _gather(self, job: LlmJob, begun: Sequence[LlmJob]) -> list[ExchangeToRead]:
@@ -204,9 +203,7 @@ class LlmLearner(Struct):
         vectors = []
         if learner.space is not None:
             vectors = [vector for vector in await learner.embedder.embed(texts) if vector.any()]
-        memories, near = await learner.store.read_related(
-            job.tenant, job.user, scope_of(job), learner.space, vectors, NEAR
-        )
+        memories, near = await learner.store.read_related(job.tenant, job.user, job.scope, learner.space, vectors, NEAR)
         read = [message.message_id for entry in batch for message in entry.told[1]]
         return replace(select_related(memories, texts, near, read), exchanges=tuple(exchanges))
 
@@ -224,7 +221,7 @@ class LlmLearner(Struct):
     async def _write(self, batch: Sequence[ExchangeToRead], request: ReadingRequest, reading: LlmReading) -> bool:
         """Write what was read, once; False: a message is gone by now."""
         job, setting = batch[0].job, batch[0].setting
-        drafts = [await self._make_drafts(place, entry, reading) for place, entry in enumerate(batch)]
+        drafts = [await self._build_drafts(place, entry, reading) for place, entry in enumerate(batch)]
         read = [message.message_id for entry in batch for message in entry.told[1]]
         learner = self.learner
         try:
@@ -236,6 +233,7 @@ class LlmLearner(Struct):
                 ) as effect,
             ):  # fmt: skip
                 if effect is None:
+                    log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 claimed = [entry is batch[0] or await effect.claim(entry.job.key) for entry in batch]
                 for entry, entry_drafts, is_mine in zip(batch, drafts, claimed, strict=True):
@@ -250,9 +248,10 @@ class LlmLearner(Struct):
             "refused": reading.refused,
         }
         log.info("the helper LLM has read", extra=figures | {"job_key": job.key})
+        await self.usage.count_read(len(batch))
         return True
 
-    async def _make_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
+    async def _build_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
         exchange, messages = entry.told
         found = [statement.candidate for statement in reading.statements if statement.exchange == place]
         if self.hearing is not None and found:
@@ -270,7 +269,7 @@ class LlmLearner(Struct):
         claimed: Sequence[bool],
     ) -> None:
         """Close, doubt and withdraw what the LLM says, after its statements were taken in."""
-        scope, now = scope_of(batch[0].job), effect.now
+        scope, now = batch[0].job.scope, effect.now
         members = await effect.members(
             scope, [draft.content_hash for batch_drafts in drafts for draft in batch_drafts], (), ()
         )
@@ -340,8 +339,3 @@ class LlmLearner(Struct):
         await self.learner.store.drop_waiting(job.tenant, [entry.job.queue_key for entry in batch])
         await self.usage.count_unread(len(batch), reason)
         return True
-
-
-def scope_of(job: LearnJob) -> UUID:
-    """Return what memories of a job are held apart by: nobody's by their session."""
-    return job.session if job.confined else ids.NIL

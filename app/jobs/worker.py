@@ -3,7 +3,7 @@
 QueueDriver      pgqueuer's port to the queue, on a connection that mends itself
 LeasedQueries    pgqueuer's statements, but that each which ends, retries or refreshes a job names its holder: by the job's
                  id alone, a worker that slept past its lease (a frozen process, a long stop-the-world) would end the run of
-                 the worker that took over
+                 the worker that took over. A lease that ran out counts as a try
 Worker           when a failed job is tried again and when it is held as a dead letter, how the worker stops, and that it
                  outlives any loss of Postgres; pgqueuer's QueueManager dispatches
 """
@@ -236,9 +236,11 @@ class QueueDriver(Driver):
 class LeasedQueries(pgqueuer_queries.Queries):
     """pgqueuer's queries, except that only the holder of a job can end, retry or refresh it."""
 
-    def __init__(self, driver: QueueDriver, sql: Queries) -> None:
+    def __init__(self, driver: QueueDriver, sql: Queries, attempts: int) -> None:
+        """`attempts`: tries before a job whose workers ended is held as a dead letter."""
         super().__init__(driver, *query_builders())
         self._sql = sql
+        self._attempts = attempts
         self.holder: UUID | None = None
         """The id under which this worker takes jobs."""
 
@@ -251,9 +253,10 @@ class LeasedQueries(pgqueuer_queries.Queries):
         heartbeat_timeout: timedelta,
     ) -> list[models.Job]:
         """Return jobs to do, or none while Postgres is away: an error would end pgqueuer's manager, and the results of the jobs
-        that run would be dropped."""
+        that run would be dropped. Jobs of workers that ended are first put back, which pgqueuer would not count as a try."""
         self.holder = queue_manager_id
         try:
+            await self.driver.execute(self._sql["queue.requeue_lost"], heartbeat_timeout, self._attempts)
             return await super().dequeue(
                 batch_size, entrypoints, queue_manager_id, global_concurrency_limit, heartbeat_timeout
             )
@@ -359,7 +362,7 @@ class Worker:
 
     async def _work(self, stop: asyncio.Event) -> None:
         """One life of pgqueuer's manager: until `stop`, or until Postgres refuses to begin."""
-        manager = QueueManager(LeasedQueries(self._driver, self._sql), channel=types.Channel(CHANNEL))
+        manager = QueueManager(LeasedQueries(self._driver, self._sql, self._attempts), channel=types.Channel(CHANNEL))
         for name, handler in self._handlers.items():
             manager.entrypoint(name, concurrency_limit=self._limits.get(name, 0), on_failure="hold")(
                 self._boundary(handler)

@@ -52,7 +52,7 @@ from app.memory.extract_grammar import (
 )
 from app.memory.secrets import looks_secret
 from app.memory.standing_wishes import find_standing_wishes
-from app.memory.statements import UserStatement, find_statements, make_candidates, read_own_probability, tag_message
+from app.memory.statements import UserStatement, build_candidates, find_statements, read_own_probability, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -94,7 +94,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
             for statement in _leave_out_spans(statements, message, read_spans, stated or ())
             if MASK not in own_words[statement.start : statement.end] and _is_stated(statement, message, stated, code)
         ]
-        ruled += make_candidates(statements, message, exchange.now, english=english)
+        ruled += build_candidates(statements, message, exchange.now, english=english)
     ruled.sort(key=lambda candidate: candidate.span)
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, ruled), *tool_candidates(exchange)]:

@@ -177,7 +177,7 @@ def read_own_probability(message: TaggedMessage, start: int, end: int) -> float:
     return float(message.frames[places].mean(axis=0)[:_OWN_FRAMES].sum()) if places else 1.0
 
 
-def make_candidates(
+def build_candidates(
     statements: Sequence[UserStatement], text: str, now: datetime, *, english: bool
 ) -> list[MemoryCandidate]:
     """Return a candidate for each statement, in the user's own words with pronouns and days resolved.

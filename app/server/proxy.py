@@ -50,6 +50,7 @@ from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
 from app.server.core import WARM_CONNECTIONS, Core, hear_of_erasures, learner, process_of
+from app.server.rehearsal import rehearse_recording
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool, Pools
@@ -173,6 +174,7 @@ async def open_proxy(
         stack.callback(outside.keeper.drain(gateway.settle, partial(_writable, core), CAPTURE_MAX_BYTES, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
         answering = features.around.gateway(gateway)
+        core.tasks.spawn(rehearse_recording(core), "rehearsal of recording")
         yield Proxy(
             gateway=answering,
             path=CallPath(

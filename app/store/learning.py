@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from app.errors import Conflict
 from app.store.erasure import hmac_pads
 from app.store.item_columns import MEMORY_KIND
 from app.store.memories import content_hmac
-from app.store.pools import Pool, UserRows, halfvec
+from app.store.pools import UserRows, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
 
@@ -224,10 +225,27 @@ class Changes(Struct, frozen=True):
     """Of what is superseded, memories of which nothing else is so instead."""
 
 
+class Transactions(Protocol):
+    """Opens transactions in which a tenant's rows are seen: a pool, or one that is open already."""
+
+    def transaction(self, tenant: UUID) -> AbstractAsyncContextManager[Any]: ...
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open already, and in which everything is to happen."""
+
+    connection: Any
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, tenant: UUID) -> AsyncIterator[Any]:
+        """Yield its connection; neither commits nor rolls back."""
+        yield self.connection
+
+
 class LearningStore:
     """Reads what there is to learn from, and writes what was learned."""
 
-    def __init__(self, pool: Pool, sql: Queries) -> None:
+    def __init__(self, pool: Transactions, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
 
@@ -275,10 +293,12 @@ class LearningStore:
             rows = await connection.fetch(self._sql["learning.restated"], user, list(messages), since, until)
         return {row["message_id"] for row in rows}
 
-    async def recent(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[tuple[str, str, str, str]]:
+    async def recent(
+        self, tenant: UUID, user: UUID, scope: UUID, session: UUID, turn: int
+    ) -> list[tuple[str, str, str, str]]:
         """(the user's words, subject, predicate, value) of what the `RECENT_TURNS` before a turn gave, the latest first."""
         async with self._pool.transaction(tenant) as connection:
-            asked = (user, session, turn - RECENT_TURNS, turn - 1)
+            asked = (user, scope, session, turn - RECENT_TURNS, turn - 1)
             rows = await connection.fetch(self._sql["learning.recent"], *asked)
         return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 

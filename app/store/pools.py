@@ -328,14 +328,17 @@ class Pool:
 
     async def probe_idle(self) -> list[bool]:
         """Ask the backends of all idle connections for an answer, side by side, and drop the connections of those that give
-        none. Return for each whether it answered."""
-        return await asyncio.gather(*(self._probe_connection() for _ in range(self.idle)))
+        none. Return for each that was asked whether it answered."""
+        answers = await asyncio.gather(*(self._probe_connection() for _ in range(self.idle)))
+        return [answer for answer in answers if answer is not None]
 
-    async def _probe_connection(self) -> bool:
+    async def _probe_connection(self) -> bool | None:
+        """Return whether the backend of a connection answers; None: there was no connection to ask."""
         try:
             connection = await self._pool.acquire(timeout=PROBE_S)
         except (*_BROKEN, NotReady):
-            return False
+            # Others may have taken the idle ones meanwhile, which says nothing about the backends.
+            return None
         try:
             # asyncpg's own limit: an answer that has come counts, even where this process is late to read it.
             await connection.execute(self._probe_statement, timeout=PROBE_S)

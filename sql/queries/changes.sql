@@ -13,19 +13,19 @@ ORDER BY m.created_at DESC
 LIMIT 200
 
 -- name: said_before
--- At most $6 of the user's own messages of a session ($3) between the turns $4 and $5, the latest first, with their memories in
--- force that no other message says.
+-- At most $7 of the user's own messages of a session ($4) between the turns $5 and $6, the latest first, with their memories in
+-- force (of the scope $3) that no other message says.
 SELECT h.message_id, h.content,
        ARRAY(SELECT m.memory_id FROM agent_data.memory_store m
-             WHERE m.user_id = $2 AND m.is_active AND m.source_message_ids = ARRAY[h.message_id]
+             WHERE m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.source_message_ids = ARRAY[h.message_id]
              ORDER BY m.memory_id) AS memories
 FROM agent_data.conversation_history h
-WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3 AND h.turn_index BETWEEN $4 AND $5 AND h.role = 1
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $4 AND h.turn_index BETWEEN $5 AND $6 AND h.role = 1
   AND NOT h.is_pruned AND NOT h.hidden
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s
                   WHERE s.user_id = $2 AND s.item_id = h.message_id AND s.reason NOT IN ('superseded', 'resent'))
 ORDER BY h.turn_index DESC
-LIMIT $6
+LIMIT $7
 
 -- name: texts
 -- What memories ($3) say, held against other writers.

@@ -34,12 +34,15 @@ WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3
 -- Takes one away; whether there was one.
 DELETE FROM agent_data.insights i WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3 RETURNING true
 
+-- name: lock_due
+-- Locks an insight that is still due at $4, so that it is neither changed nor dropped until the transaction ends; NULL: it is not.
+SELECT true FROM agent_data.insights i WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3 AND i.due_at = $4 FOR UPDATE
+
 -- name: ran
--- Records a run at $4 with its memory $6 (NULL: the earlier one stands) and its error $7. The insight is due again at $5, unless it was
--- changed meanwhile (then its due_at is not $8).
-UPDATE agent_data.insights i SET ran_at = $4, due_at = CASE WHEN i.due_at = $8 THEN $5 ELSE i.due_at END,
-    memory_id = COALESCE($6, i.memory_id), error = $7
-WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3
+-- Records a run at $4 with its memory $6 (NULL: the earlier one stands) and its error $7, and when the insight is due again ($5), unless
+-- it was changed meanwhile (then its due_at is not $8).
+UPDATE agent_data.insights i SET ran_at = $4, due_at = $5, memory_id = COALESCE($6, i.memory_id), error = $7
+WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3 AND i.due_at = $8
 
 -- name: said_before
 -- The memory that is what it said last, where that is in force still.

@@ -59,11 +59,11 @@ ORDER BY h.turn_index, h.sibling
 SELECT r AS message_id FROM agent_data.restated($1, $2, $3, $4) AS r
 
 -- name: recent
--- What was learned from some turns of a session and has a triple, the latest first: the user's words, and the triple.
+-- What was learned (in the scope $2) from some turns of a session and has a triple, the latest first: the user's words, and the triple.
 SELECT m.sources -> 0 ->> 'quote' AS quote, m.subject_entity_id AS subject, m.predicate, m.object_value AS value
 FROM agent_data.memory_store m
-WHERE m.user_id = $1 AND m.session_id = $2 AND m.is_active AND m.predicate IS NOT NULL
-  AND m.provenance_turn_index BETWEEN $3 AND $4
+WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.session_id = $3 AND m.is_active AND m.predicate IS NOT NULL
+  AND m.provenance_turn_index BETWEEN $4 AND $5
 ORDER BY m.provenance_turn_index DESC, m.memory_id DESC
 LIMIT 8
 

@@ -105,6 +105,21 @@ WITH later AS (
 INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
 SELECT id, 'queued', entrypoint, priority, $4::text::jsonb FROM later
 
+-- name: requeue_lost
+-- Counts a try for each job whose worker has let its lease ($1) run out, and puts the job back, or holds it after $2 tries: a job
+-- that ends its worker's process would otherwise run for ever. From the second loss on a job waits for a random part of a lease and
+-- more, so that the jobs that ran beside the one at fault do not run beside it again.
+WITH lost AS (
+    UPDATE agent_data.pgqueuer q
+    SET status = CASE WHEN q.attempts + 1 < $2 THEN 'queued' ELSE 'failed' END::agent_data.pgqueuer_status,
+        attempts = q.attempts + 1, execute_after = now() + $1 * q.attempts * random(), updated = now(), queue_manager_id = NULL
+    WHERE q.id IN (SELECT s.id FROM agent_data.pgqueuer s WHERE s.status = 'picked' AND s.heartbeat < now() - $1::interval
+                   FOR UPDATE SKIP LOCKED)
+    RETURNING q.id, q.status, q.entrypoint, q.priority
+)
+INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
+SELECT id, status, entrypoint, priority, jsonb_build_object('exception_message', 'its worker ended or stood still') FROM lost
+
 -- name: beat
 -- Says that these jobs are still being worked on, as far as they are still this worker's.
 UPDATE agent_data.pgqueuer SET heartbeat = now()

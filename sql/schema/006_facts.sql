@@ -286,7 +286,7 @@ CREATE TRIGGER facts_learned AFTER INSERT ON agent_data.memory_store
 CREATE TRIGGER facts_changed
     AFTER UPDATE OF status, memory_scope, confidence, reinforcement_count, predicate, object_value ON agent_data.memory_store
     FOR EACH ROW WHEN (
-        OLD.predicate IS NOT NULL AND OLD.object_value IS NOT NULL
+        (OLD.predicate IS NOT NULL AND OLD.object_value IS NOT NULL OR NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL)
         AND (OLD.status, OLD.memory_scope, OLD.reinforcement_count, OLD.object_value)
             IS DISTINCT FROM (NEW.status, NEW.memory_scope, NEW.reinforcement_count, NEW.object_value))
     EXECUTE FUNCTION agent_data.keep_facts();

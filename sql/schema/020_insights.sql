@@ -23,19 +23,19 @@ CREATE TABLE agent_data.insights (
 SELECT agent_data.make_hash_partitions('insights', current_setting('mneme.hash_partitions')::int);
 CREATE INDEX insights_due ON agent_data.insights (due_at);
 
--- Those that are due at `p_now`: a job each. How many.
+-- Queues a job for each insight that is due at `p_now`, with the key that the server gives it, too; returns how many.
 CREATE FUNCTION agent_data.enqueue_insights(p_now timestamptz, p_limit integer) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     jobs agent_data.job_record[];
 BEGIN
-    SELECT array_agg(ROW('insight', convert_to(jsonb_build_object(
-               'tenant', x.tenant_id, 'user', x.user_id, 'name', x.name, 'id', gen_random_uuid())::text, 'UTF8'),
-               'insight:' || x.user_id || ':' || x.name, 0)::agent_data.job_record)
+    SELECT array_agg(ROW('insight', convert_to(jsonb_build_object('tenant', x.tenant_id, 'user', x.user_id, 'name', x.name,
+               'id', gen_random_uuid(), 'due_at', x.due_at)::text, 'UTF8'), x.dedupe_key, 0)::agent_data.job_record)
     INTO jobs
-    FROM (SELECT i.* FROM agent_data.insights i
-          WHERE i.due_at <= p_now AND NOT EXISTS (
-              SELECT FROM agent_data.pgqueuer q WHERE q.dedupe_key = 'insight:' || i.user_id || ':' || i.name)
+    FROM (SELECT i.*, k.dedupe_key FROM agent_data.insights i CROSS JOIN LATERAL (
+              SELECT format('insight:%s:%s:%s', i.user_id, i.name, to_char(i.due_at AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS'))
+                     AS dedupe_key) k
+          WHERE i.due_at <= p_now AND NOT EXISTS (SELECT FROM agent_data.pgqueuer q WHERE q.dedupe_key = k.dedupe_key)
           ORDER BY i.due_at LIMIT p_limit) x;
     IF jobs IS NULL THEN
         RETURN 0;

@@ -41,9 +41,9 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def worker() -> bool:
-    """Whether the module's server has a worker."""
-    return False
+def worker(request: pytest.FixtureRequest) -> bool:
+    """Whether the module's server has a worker: where it says `WORKER = True`."""
+    return getattr(request.module, "WORKER", False)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.support.database import connected
 from tests.support.deployed import DEPLOY, DeployedPostgres
 from tests.support.pgbouncer import PgBouncer
 from tests.support.replies import chat_script
+from tests.support.rows import read_messages, read_users
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 from tests.support.sockets import DEADLINE_S
@@ -81,12 +83,10 @@ async def test_many_at_once_on_few_connections(topology: Topology) -> None:
         told = [each for talked in crowd.map(talk, range(USERS)) for each in talked]
     assert told == ["200 ok"] * (USERS * TURNS)
     async with connected(postgres.superuser) as admin:
-        turns = await admin.fetch(
-            "SELECT s.user_id, count(*) AS n FROM agent_data.sessions s JOIN agent_data.conversation_history h"
-            " USING (user_id, session_id) JOIN agent_data.users u USING (user_id) WHERE u.external_id LIKE 'user-%'"
-            " GROUP BY s.user_id, s.session_id"
-        )
-        assert [row["n"] for row in turns] == [2 * TURNS] * USERS, "each conversation once, whole, in one session"
+        users = {row["user_id"] for row in await read_users(admin) if row["external_id"].startswith("user-")}
+        messages = [row for row in await read_messages(admin) if row["user_id"] in users]
+        turns = Counter((row["user_id"], row["session_id"]) for row in messages)
+        assert [*turns.values()] == [2 * TURNS] * USERS, "each conversation once, whole, in one session"
         backends = await admin.fetchval("SELECT count(*) FROM pg_stat_activity WHERE usename = 'mneme_pooled'")
         assert 0 < backends <= 4
 
@@ -96,7 +96,7 @@ async def test_what_needs_a_session_of_its_own_goes_around(topology: Topology) -
     ask(one, "My number is 555-0199-CANARY.", user="leo")
     assert two.http.delete("/api/v1/users/leo").status_code == 200
     async with connected(postgres.superuser) as admin:
-        assert not await admin.fetchval("SELECT count(*) FROM agent_data.users WHERE external_id = 'leo'")
+        assert await read_users(admin, external_id="leo") == []
         direct = await admin.fetch(
             "SELECT DISTINCT application_name FROM pg_stat_activity WHERE usename = 'mneme_direct'"
         )

@@ -24,9 +24,7 @@ CARDS: list[list[dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from app.cli import main
 from app.store.pools import START_WAIT_S
 from tests.support.database import connected
+from tests.support.rows import create_pre_release
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import STOP_S, MnemeServer, wait_until
 
@@ -156,10 +157,6 @@ def test_a_database_that_cannot_be_reached_is_one_line(
     assert "Traceback" not in result.output
 
 
-OLD_SCHEMA = """
-CREATE SCHEMA agent_data;
-CREATE TABLE agent_data.schema_migrations (version integer, name text, checksum bytea, applied_at timestamptz DEFAULT now());
-"""
 OLD_FILES = {
     "before the baseline": "(1, '001_foundation.sql', NULL), (50, '050_fetching.sql', NULL)",
     "another baseline": "(1, '001_base.sql', '\\x00'), (2, '002_history.sql', '\\x00')",
@@ -172,10 +169,7 @@ async def test_a_database_of_a_pre_release_is_refused(
     empty_database: str, tmp_path: Path, command: str, age: str
 ) -> None:
     async with connected(empty_database) as admin:
-        await admin.execute(OLD_SCHEMA)
-        await admin.execute(
-            f"INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES {OLD_FILES[age]}"
-        )
+        await create_pre_release(admin, OLD_FILES[age])
         done = await asyncio.to_thread(
             MnemeServer(tmp_path, database=empty_database, upstream=None).command, *command.split()
         )

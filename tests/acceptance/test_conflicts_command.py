@@ -13,9 +13,7 @@ from tests.support.server import MnemeServer
 pytestmark = pytest.mark.heavy
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 def run(mneme: MnemeServer, *arguments: str, exits: int = 0) -> Any:

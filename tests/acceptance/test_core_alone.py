@@ -12,6 +12,7 @@ from app.features import FEATURES, ROUTES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
 from tests.support.database import connected
 from tests.support.forking import run, start
+from tests.support.rows import delete_rows, insert_row
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -172,13 +173,11 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
 
 async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServer, module_database: str) -> None:
     async with connected(module_database) as admin:
-        await admin.execute(
-            "INSERT INTO agent_data.history_archives (part, month, remainder, state) VALUES ('p', '202501', 0, 'detached')"
-        )
+        await insert_row(admin, "history_archives", part="p", month="202501", remainder=0, state="detached")
         command = ["erase", "--user", "eva"]
         done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
         assert (done.returncode, "this installation has no app.features.archive" in done.stderr) == (1, True)
-        await admin.execute("DELETE FROM agent_data.history_archives")
+        await delete_rows(admin, "history_archives")
     done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (0, "")
 

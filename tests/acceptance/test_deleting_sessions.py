@@ -18,9 +18,7 @@ from tests.support.sockets import DEADLINE_S
 SAID = "My parrot is called Barnabyqx."
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

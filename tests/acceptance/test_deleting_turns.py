@@ -16,9 +16,7 @@ SAID = "My parrot is called Barnabyqx."
 OFF = {"x-mneme-capture": "off"}
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -59,9 +59,7 @@ def through(stack: ExitStack, sample: SampleDomain) -> Watched:
     return Watched(sample, way, urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{way.port}", query="")))
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 import pytest
@@ -13,15 +13,14 @@ from tests.support.clients import Api, ask, assistant, error_of, session_of, use
 from tests.support.database import connected
 from tests.support.dump import dump_of, stands_in
 from tests.support.replies import Script, chat_script
+from tests.support.rows import count_rows_of_user, fill_table, read_users
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
 Word = Callable[[str], str]
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")
@@ -164,35 +163,19 @@ OF_TOMBSTONES = {"erased_users", "erased_contents"}
 async def fill_the_rest(dsn: str, name: str) -> None:
     """After this the user has a row in every table that has a `user_id`; a new table that has none fails here."""
     async with connected(dsn) as admin:
-        user = await admin.fetchrow("SELECT tenant_id, user_id FROM agent_data.users WHERE external_id = $1", name)
-        assert user is not None
+        (user,) = await read_users(admin, external_id=name)
         for table, (columns, values) in MADE_BY_TIME.items():
-            query = (
-                f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) SELECT tenant_id, user_id, {values}"
-                " FROM agent_data.users WHERE user_id = $1 AND ($2::uuid, $3::text) IS NOT NULL ON CONFLICT DO NOTHING"
-            )
-            await admin.execute(query, user["user_id"], uuid4(), f"rowqx{name}zvk")
+            await fill_table(admin, table, user["user_id"], columns, values, f"rowqx{name}zvk")
         tables = {row["relname"] for row in await admin.fetch(TABLES)}
-        empty = {
-            table
-            for table in tables
-            if not await admin.fetchval(
-                f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE user_id = $1)", user["user_id"]
-            )
-        }
-        # The schedule adds up `spend_entries` in `spend`, and then they are gone.
-        assert empty - {"spend_entries"} == OF_TOMBSTONES, "see that the life above fills it, and that it is erased"
+    # The schedule adds up `spend_entries` in `spend`, and then they are gone.
+    empty = tables - await left_of(dsn, user["user_id"]) - {"spend_entries"}
+    assert empty == OF_TOMBSTONES, "see that the life above fills it, and that it is erased"
 
 
 async def left_of(dsn: str, user: UUID) -> set[str]:
     """The tables with rows of a user."""
     async with connected(dsn) as admin:
-        tables = [row["relname"] for row in await admin.fetch(TABLES)]
-        return {
-            table
-            for table in tables
-            if await admin.fetchval(f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE user_id = $1)", user)
-        }
+        return set(await count_rows_of_user(admin, user, besides=()))
 
 
 def erase(server: MnemeServer, *options: str) -> dict[str, object]:
@@ -212,7 +195,7 @@ async def test_a_user_is_found_nowhere_in_a_dump_and_all_others_are(
     for name in ("anaqqname", "benqqname"):
         await fill_the_rest(module_database, name)
     async with connected(module_database) as admin:
-        whose = await admin.fetchval("SELECT user_id FROM agent_data.users WHERE external_id = 'anaqqname'")
+        whose = (await read_users(admin, external_id="anaqqname"))[0]["user_id"]
     filled = await dump_of(module_database)
     assert [word for word in (*hers, *his) if not stands_in(word, filled)] == [], "the proof can fail"
     receipt = erase(mneme, "--tenant", "one", "--user", "anaqqname")

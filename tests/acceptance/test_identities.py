@@ -32,7 +32,8 @@ NOBODY: dict[str, Any] = {
     "None as text": "None", "an object as text": "[object Object]", "a prefix without its id": "user-undefined",
     "a missing value behind a prefix": "acme:null", "an empty end": "user_", "an expression": "req.user.id",
     "a slot with a filter": "{user|upper}", "an open slot": "{{user", "a slot as HTML": "&lt;user&gt;",
-    "half a character": "ana \ufffd",
+    "half a character": "ana \ufffd", "an unknown person": "anonymous", "a guest behind a prefix": "acme:guest",
+    "a JSON object as text": '{"id": "7"}',
 }  # fmt: skip
 """Values that name nobody, which a header can carry too."""
 ONLY_IN_BODIES: dict[str, Any] = {

@@ -21,6 +21,7 @@ from tests.support.database import connected, with_database
 from tests.support.deployed import DEPLOY, OWN, SMALLER, DeployedPostgres, conf_settings
 from tests.support.ports import free_port
 from tests.support.replies import chat_script
+from tests.support.rows import count_rows, delete_rows, read_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
@@ -28,7 +29,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "operations.md").read_te
 BLOCK = re.compile(r"^<!-- (run|not run): (.+?) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = {name: text for how, name, text in BLOCK.findall(PAGE) if how == "run"}
 TIMEOUT_S = 120.0
-COUNT = "SELECT count(*) FROM agent_data.conversation_history"
 
 
 @dataclass(frozen=True)
@@ -139,13 +139,13 @@ async def test_a_moment_before_a_mistake_is_brought_back(deployment: Deployment)
     deployment.run("base-backup")
     ask(server, "said after the base backup", user="ana")
     async with connected(postgres.superuser) as admin:
-        before = await admin.fetchval(COUNT)
+        before = await count_rows(admin, "conversation_history")
         until = await admin.fetchval("SELECT clock_timestamp()::text")
         # The mistake; what was said is append-only but for a superuser who insists.
         await admin.execute("SET session_replication_role = replica")
-        await admin.execute("DELETE FROM agent_data.conversation_history")
+        await delete_rows(admin, "conversation_history")
         filed = await admin.fetchval("SELECT pg_walfile_name(pg_switch_wal())")
-        assert await admin.fetchval(COUNT) == 0
+        assert await count_rows(admin, "conversation_history") == 0
     wait_until(lambda: (deployment.folder / "archive" / filed).exists(), "the segment to be archived")
     port = str(free_port())
     restored = deployment.folder / "restored"
@@ -220,13 +220,15 @@ def test_a_key_is_replaced(deployment: Deployment) -> None:
 
 
 @pytest.mark.heavy
-def test_the_delimiters_secret_is_replaced(deployment: Deployment) -> None:
+async def test_the_delimiters_secret_is_replaced(deployment: Deployment) -> None:
     said = [user("I live in Lisbon."), assistant("All right."), user("Where do I live?")]
     first = ask(deployment.mneme, said[:1], user="mia")
-    before = deployment.postgres.psql("--command=SELECT value FROM agent_data.system_config ORDER BY key")
-    deployment.run("nonce")
-    after = deployment.postgres.psql("--command=SELECT value FROM agent_data.system_config ORDER BY key")
-    assert len(set(before.splitlines()) - set(after.splitlines())) == 1, "that one, and no other"
+    async with connected(deployment.postgres.superuser) as admin:
+        before = await read_rows(admin, "system_config")
+        deployment.run("nonce")
+        after = await read_rows(admin, "system_config")
+    changed = {row["value"] for row in before} - {row["value"] for row in after}
+    assert len(changed) == 1, "that one, and no other"
     deployment.mneme.stop()
     deployment.mneme.restart()
     second = ask(deployment.mneme, said, user="mia")

@@ -23,9 +23,7 @@ WINDOW = 200_000
 USER = "agent"
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

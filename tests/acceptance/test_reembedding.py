@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, prompt_of
 from tests.support.database import connected
 from tests.support.replies import Recorded, Reply, Stall, chat_script, reply_json
+from tests.support.rows import read_embeddings, read_memories, read_messages, read_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -58,22 +60,16 @@ def done(server: MnemeServer, *arguments: str) -> dict[str, Any]:
     return told
 
 
-LACKING = """
-SELECT x.what FROM (
-    SELECT h.user_id, h.message_id AS item, h.content AS what FROM agent_data.conversation_history h
-    WHERE NOT h.hidden AND h.role IN (1, 2) AND h.content ~ '[[:alpha:]]'
-    UNION ALL
-    SELECT m.user_id, m.memory_id, m.content_text FROM agent_data.memory_store m WHERE m.status <> 'forgotten'
-) x WHERE NOT EXISTS (
-    SELECT FROM agent_data.embeddings e JOIN agent_data.embedding_spaces s USING (space)
-    WHERE e.user_id = x.user_id AND e.item_id = x.item AND s.name = $1)
-"""
-
-
 async def lacking(dsn: str, space: str) -> list[str]:
     """What was said or learned and has no vector in a space."""
     async with connected(dsn) as admin:
-        return [row["what"] for row in await admin.fetch(LACKING, space)]
+        numbers = [row["space"] for row in await read_rows(admin, "embedding_spaces", name=space)]
+        embedded = {row["item_id"] for row in await read_embeddings(admin) if row["space"] in numbers}
+        said = [row for row in await read_messages(admin, hidden=False) if row["role"] in (1, 2)]
+        learned = [row for row in await read_memories(admin) if row["status"] != "forgotten"]
+    items = [(row["message_id"], row["content"]) for row in said if re.search(r"[^\W\d_]", row["content"] or "")]
+    items += [(row["memory_id"], row["content_text"]) for row in learned]
+    return [text for item, text in items if item not in embedded]
 
 
 @pytest.mark.heavy

@@ -14,6 +14,7 @@ from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask, prompt_of
 from tests.support.database import connected
 from tests.support.replies import Recorded, Reply, Script, Stall, chat_script, reply_json
+from tests.support.rows import count_rows, read_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -60,11 +61,8 @@ def _vector(text: str) -> list[float]:
 async def spaces(dsn: str) -> dict[str, int]:
     """The vectors of each space."""
     async with connected(dsn) as admin:
-        rows = await admin.fetch(
-            "SELECT s.name, count(e.item_id) AS many FROM agent_data.embedding_spaces s"
-            " LEFT JOIN agent_data.embeddings e USING (space) GROUP BY 1"
-        )
-    return {row["name"]: row["many"] for row in rows}
+        rows = await read_rows(admin, "embedding_spaces")
+        return {row["name"]: await count_rows(admin, "embeddings", space=row["space"]) for row in rows}
 
 
 @pytest.mark.parametrize("embedder", ["remote", pytest.param("minilm", marks=needs_extra)])

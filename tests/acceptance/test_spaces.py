@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import openai
@@ -18,6 +19,7 @@ from tests.support.database import connected
 from tests.support.mcp_clients import over_http, refused, told
 from tests.support.replies import Script, reply_json
 from tests.support.responses import responses_script, said
+from tests.support.rows import count_rows, find_tables, read_blocks, read_messages, read_sessions
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -101,11 +103,14 @@ async def test_nothing_that_is_stored_of_who_left_quotes_the_space(
     for user in ("finn", "fritz"):
         assert knows(mneme, upstream, user)
     finn, fritz = (ids.user_id(LOCAL_TENANT, user) for user in ("finn", "fritz"))
-    quoting = "SELECT user_id FROM agent_data.context_blocks WHERE item_spaces IS NOT NULL AND user_id IN ($1, $2)"
     async with connected(module_database) as connection:
-        assert {row["user_id"] for row in await connection.fetch(quoting, finn, fritz)} == {finn, fritz}
+
+        async def find_quoting() -> set[UUID]:
+            return {row["user_id"] for row in await read_blocks(connection) if row["item_spaces"]} & {finn, fritz}
+
+        assert await find_quoting() == {finn, fritz}
         assert mneme.http.delete("/api/v1/spaces/quoted/members/finn").status_code == 200
-        assert [row["user_id"] for row in await connection.fetch(quoting, finn, fritz)] == [fritz]
+        assert await find_quoting() == {fritz}
 
 
 def test_what_is_taken_back_is_in_no_prompt_of_the_others_and_stays_in_ones_own_history(
@@ -161,14 +166,13 @@ async def test_a_space_is_never_a_caller(mneme: MnemeServer, module_database: st
     say(mneme, SAID, user="dora", space="closed")
     space = ids.space_id(LOCAL_TENANT, "closed")
     async with connected(module_database) as connection:
-        count = "SELECT count(*) FROM agent_data.conversation_history"
-        found = await connection.fetchval("SELECT session_id FROM agent_data.sessions WHERE user_id = $1", space)
-        before = await connection.fetchval(count)
+        found = (await read_sessions(connection, user_id=space))[0]["session_id"]
+        before = await count_rows(connection, "conversation_history")
         for session in (str(found), str(space)):
             for named in (dict[str, str](), {"user": "dora"}):
                 with pytest.raises(openai.NotFoundError, match="no such session"):
                     say(mneme, ASKED, session=session, **named)
-        assert await connection.fetchval(count) == before
+        assert await count_rows(connection, "conversation_history") == before
 
 
 BREAK = """
@@ -185,7 +189,7 @@ async def test_a_turn_is_recorded_though_its_space_cannot_be_written(
     async with connected(database) as connection:
         await connection.execute(BREAK)
         say(mneme, SAID, user="ana", space="ops")
-        found = await connection.fetch("SELECT user_id, content FROM agent_data.conversation_history")
+        found = await read_messages(connection)
     assert {(row["user_id"], row["content"]) for row in found} == {
         (ids.user_id(LOCAL_TENANT, "ana"), each) for each in (SAID, "All right.")
     }
@@ -221,18 +225,7 @@ async def test_what_was_said_goes_with_its_user_and_with_its_space(
     async def holding(word: str) -> set[str]:
         """Every table in which it stands, as text or as bytes."""
         async with connected(database) as connection:
-            tables = await connection.fetch(
-                "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'agent_data'::regnamespace"
-                " AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
-            )
-            return {
-                row["relname"]
-                for row in tables
-                if await connection.fetchval(
-                    f"SELECT EXISTS (SELECT FROM agent_data.{row['relname']} t WHERE t::text ILIKE ANY ($1::text[]))",
-                    [f"%{word}%", f"%{word.encode().hex()}%"],
-                )
-            }
+            return await find_tables(connection, word)
 
     assert knows(mneme, upstream, "bob")
     both = {"conversation_history", "context_blocks"}

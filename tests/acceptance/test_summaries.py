@@ -52,9 +52,7 @@ def lines() -> Iterator[dict[str, Any]]:
                 yield {"user": USER, "session": name, "role": role, "content": text, "created_at": at}
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from tests.support.clients import Api, ask, assistant, call_of, prompt_of, user
 from tests.support.database import connected
 from tests.support.replies import Script, chat_script
+from tests.support.rows import set_memory, update_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
@@ -20,9 +21,7 @@ LONG_AGO = timedelta(days=100)
 SWEEPS = ("promotion", "demotion", "aging", "decay", "prune", "removal", "expiry", "aliases")
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +61,7 @@ async def test_an_old_memory_is_swept_asked_about_and_confirmed(
     assert api.get("/memories/due") == {"memories": []}
     long_ago = datetime.now(UTC) - LONG_AGO
     async with connected(module_database) as admin:
-        await admin.execute(
-            "UPDATE agent_data.memory_store SET created_at = $1, last_validated_at = $1, confidence = 0.85", long_ago
-        )
+        await update_rows(admin, "memory_store", {}, created_at=long_ago, last_validated_at=long_ago, confidence=0.85)
     done = mneme.command("sweep", "aging", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"sweep": "aging", "changed": 1}
@@ -97,10 +94,8 @@ async def learned_long_ago(mneme: MnemeServer, database: str, who: str, said: st
     (memory,) = api.all("/memories", "memories")
     at = datetime.now(UTC) - LONG_AGO
     async with connected(database) as admin:
-        await admin.execute(
-            "UPDATE agent_data.memory_store SET created_at = $2, last_validated_at = $2, stated_at = $2, confidence = 0.85"
-            " WHERE memory_id = $1", memory["id"], at,
-        )  # fmt: skip
+        ages = {"created_at": at, "last_validated_at": at, "stated_at": at}
+        await set_memory(admin, memory["id"], confidence=0.85, **ages)
     done = mneme.command("sweep", "aging")
     assert done.returncode == 0, done.stderr
     assert api.get(f"/memories/{memory['id']}")["status"] == "aging"

@@ -30,9 +30,7 @@ def collector() -> Iterator[OtlpReceiver]:
         yield receiver
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
+from uuid import UUID
 
-import asyncpg
 import httpx
 import pytest
 
 from tests.support.clients import Api, ask, session_of
+from tests.support.database import connected
+from tests.support.rows import set_memory
 from tests.support.server import MnemeServer
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'single' {{ 7 * 7 }} مرحبا 🙂"
@@ -113,9 +115,7 @@ def settings() -> dict[str, str]:
     return {"AUTH": "keys"}
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")
@@ -330,9 +330,8 @@ def test_what_cannot_be_done_is_said_where_it_was_tried(browser: Browser, api: A
 
 async def test_what_is_in_doubt_is_asked_and_answered(browser: Browser, api: Api, module_database: str) -> None:
     memory = remember(api, "doubtful", "Prefers trains")
-    connection = await asyncpg.connect(module_database)
-    await connection.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", memory)
-    await connection.close()
+    async with connected(module_database) as admin:
+        await set_memory(admin, UUID(memory), status="aging")
     page = browser.go(path_of("doubtful") + "?tab=due")
     assert "is that still right?" in page.main
     done = browser.press("Yes, still right")

@@ -34,9 +34,7 @@ def script() -> Script:
     return chat_script(answer)
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,7 @@ FACTS = {"lives_in": "Utrecht", "sister.allergic_to": "walnuts"}
 WISH = "answer in two sentences"
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture

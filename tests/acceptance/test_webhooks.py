@@ -87,9 +87,7 @@ def broken() -> Iterator[ScriptedUpstream]:
         yield upstream
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from tests.support.clients import MODEL, call_of, prompt_of, sdk, user
 from tests.support.database import connected
 from tests.support.replies import Script, chat_script
+from tests.support.rows import set_memory
 from tests.support.sample_domain import ONTOLOGY_YAML, SampleDomain
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -82,9 +83,7 @@ ORDERS = (
 CONFIRM = "To be confirmed by the user: "
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")
@@ -290,10 +289,9 @@ async def test_no_thursday_now(mneme: MnemeServer, upstream: ScriptedUpstream, m
     (memory,) = tenant.memories()
     assert (memory["subject"], memory["predicate"], memory["object"]) == (GAI, "delivery_day_preference", "Friday")
     async with connected(module_database) as admin:
-        await admin.execute(
-            "UPDATE agent_data.memory_store SET created_at = $2, last_validated_at = $2, stated_at = $2, confidence = 0.85"
-            " WHERE memory_id = $1", memory["id"], datetime.now(UTC) - timedelta(days=100),
-        )  # fmt: skip
+        at = datetime.now(UTC) - timedelta(days=100)
+        ages = {"created_at": at, "last_validated_at": at, "stated_at": at}
+        await set_memory(admin, memory["id"], confidence=0.85, **ages)
     done = mneme.command("sweep", "aging")
     assert done.returncode == 0, done.stderr
 

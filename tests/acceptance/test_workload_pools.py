@@ -13,6 +13,7 @@ import httpx
 from app.store.pools import POOL_NAMES
 from tests.support.clients import Api, ask
 from tests.support.replies import chat_script
+from tests.support.rows import read_calls, set_session
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
 
@@ -40,7 +41,7 @@ async def test_a_route_that_is_stuck_keeps_no_turn_from_memory_and_disk(
             asyncio.TaskGroup() as group,
             admin.transaction(),
         ):
-            await admin.execute("SELECT FROM agent_data.sessions WHERE session_id = $1 FOR UPDATE", UUID(session))
+            await set_session(admin, UUID(session), metadata="{}")  # which locks it until the transaction ends
             stuck = group.create_task(client.post(url, json=body, headers={"x-mneme-user": "slow"}))
             async with asyncio.timeout(20):
                 while not await admin.fetchval(WAITING):  # noqa: ASYNC110 - another process' state
@@ -52,10 +53,7 @@ async def test_a_route_that_is_stuck_keeps_no_turn_from_memory_and_disk(
                 await asyncio.to_thread(ask, mneme, f"Fact {n}", headers={"x-mneme-user": "quick"}) for n in range(3)
             ]
             assert [each.headers["x-mneme-status"] for each in answers] == ["ok"] * 3
-            kept = await admin.fetchval(
-                "SELECT count(*) FROM agent_data.upstream_calls WHERE session_id <> $1", UUID(session)
-            )
-            assert kept == 3
+            assert len([call for call in await read_calls(admin) if str(call["session_id"]) != session]) == 3
         assert stuck.result().is_success
         idle = [f'mneme_pool_connections{{pool="{name}",state="idle"}} 1.0' for name in POOL_NAMES]
 

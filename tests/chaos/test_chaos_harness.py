@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeAlias
+from uuid import UUID, uuid4
 
 import pytest
 
 from tests.support.database import connected
 from tests.support.ledger import Ledger, Talker, differences, scripted
+from tests.support.rows import Admin, delete_rows, insert_row, update_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.sockets import eventually
 from tests.support.tcp_proxy import TcpProxy
+
+Harm: TypeAlias = Callable[[Admin, UUID], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
@@ -25,36 +30,41 @@ def mneme(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Ite
         yield server
 
 
-HARM = {
-    "lost": ("DELETE FROM agent_data.upstream_calls WHERE call_id = $1::uuid", "is lost"),
-    "unfinished": ("UPDATE agent_data.upstream_calls SET outcome = 3 WHERE call_id = $1::uuid", "outcome 3"),
-    "another body": ("UPDATE agent_data.streams SET body = 'x' WHERE call_id = $1::uuid", "another body"),
-    "doubled": (
-        "INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, method, path, upstream, outcome, memory_status)"
-        " VALUES ($1::uuid, gen_random_uuid(), gen_random_uuid(), 'POST', '/', 'up', 0, 'ok')",
-        "is there 2 times",
-    ),
-    "another answer": (
-        "UPDATE agent_data.conversation_history SET content = 'x' WHERE call_id = $1::uuid AND role = 2",
-        "has the answers ['x']",
-    ),
-    "no question": (
-        "DELETE FROM agent_data.conversation_history WHERE call_id = $1::uuid AND role = 1",
-        "has the questions []",
-    ),
-    "another order": (
-        "UPDATE agent_data.conversation_history SET turn_index = 1000 WHERE call_id = $1::uuid",
-        "and is there as",
-    ),
-    "another session": (
-        "UPDATE agent_data.upstream_calls SET session_id = gen_random_uuid() WHERE call_id = $1::uuid",
-        "is in the sessions",
-    ),
-    "a branch": (
-        "UPDATE agent_data.sessions SET parent_session_id = gen_random_uuid() WHERE session_id ="
-        " (SELECT session_id FROM agent_data.upstream_calls WHERE call_id = $1::uuid)",
-        "is a branch",
-    ),
+def change(table: str, role: int | None = None, **columns: object) -> Harm:
+    """Return what changes columns of a call's rows in a table."""
+
+    async def harm(admin: Admin, call: UUID) -> None:
+        await update_rows(admin, table, {"call_id": call} | ({} if role is None else {"role": role}), **columns)
+
+    return harm
+
+
+def delete(table: str, **conditions: object) -> Harm:
+    async def harm(admin: Admin, call: UUID) -> None:
+        await delete_rows(admin, table, call_id=call, **conditions)
+
+    return harm
+
+
+async def double(admin: Admin, call: UUID) -> None:
+    columns = {"method": "POST", "path": "/", "upstream": "up", "outcome": 0, "memory_status": "ok"}
+    await insert_row(admin, "upstream_calls", call_id=call, tenant_id=uuid4(), user_id=uuid4(), **columns)
+
+
+async def branch(admin: Admin, call: UUID) -> None:
+    await update_rows(admin, "sessions", {}, parent_session_id=uuid4())
+
+
+HARM: dict[str, tuple[Harm, str]] = {
+    "lost": (delete("upstream_calls"), "is lost"),
+    "unfinished": (change("upstream_calls", outcome=3), "outcome 3"),
+    "another body": (change("streams", body=b"x"), "another body"),
+    "doubled": (double, "is there 2 times"),
+    "another answer": (change("conversation_history", role=2, content="x"), "has the answers ['x']"),
+    "no question": (delete("conversation_history", role=1), "has the questions []"),
+    "another order": (change("conversation_history", turn_index=1000), "and is there as"),
+    "another session": (change("upstream_calls", session_id=uuid4()), "is in the sessions"),
+    "a branch": (branch, "is a branch"),
 }
 
 
@@ -64,13 +74,13 @@ async def test_what_differs_is_told(mneme: MnemeServer, module_database: str, le
     for n in range(3):
         assert await talker.ask(mneme.port, f"{talker.who}-{n}")
     assert await differences(ledger, module_database, whole=[talker.who]) == []
-    statement, telling = HARM[harm]
+    hurt, telling = HARM[harm]
     async with connected(module_database) as admin:
         async with admin.transaction():
             await admin.execute("SET LOCAL session_replication_role = replica")  # history takes no updates
-            await admin.execute(statement, ledger.entries[0].call)
+            await hurt(admin, UUID(ledger.entries[0].call))
         found = await differences(ledger, module_database, whole=[talker.who])
-        await admin.execute("DELETE FROM agent_data.upstream_calls WHERE path = '/'")
+        await delete_rows(admin, "upstream_calls", path="/")
     assert any(telling in line for line in found), found
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.chaos_server import ChaosServer
 from tests.support.database import connected
+from tests.support.rows import lock_table
 from tests.support.sockets import RawResponse, fetch
 from tests.support.ui_pages import patterns
 
@@ -93,7 +94,7 @@ async def test_a_lock_keeps_a_page_and_a_route_as_long(stage: ChaosServer) -> No
     for path in ("/api/v1/memories", "/ui/memories"):
         await fetch(stage.server.port, "GET", path, [ANA, HTML])
     async with connected(stage.postgres.dsn) as admin, admin.transaction():
-        await admin.execute("LOCK TABLE agent_data.memory_store IN ACCESS EXCLUSIVE MODE")
+        await lock_table(admin, "memory_store")
         found = await all_of(stage, [("GET", "/api/v1/memories", None), ("GET", "/ui/memories", None)])
     for name, answer, took in found:
         assert answer.status == 503, name
@@ -103,7 +104,7 @@ async def test_a_lock_keeps_a_page_and_a_route_as_long(stage: ChaosServer) -> No
 async def test_what_changes_something_waits_for_a_lock_and_is_done(stage: ChaosServer) -> None:
     async with connected(stage.postgres.dsn) as admin:
         async with admin.transaction():
-            await admin.execute("LOCK TABLE agent_data.users IN EXCLUSIVE MODE")
+            await lock_table(admin, "users", "EXCLUSIVE")
             asking = asyncio.create_task(timed(stage, "POST", "/api/v1/users", {"id": "carl"}))  # noqa: TID251
             await asyncio.sleep(DEADLINE_S)
             assert not asking.done()

@@ -18,6 +18,7 @@ from tests.support.clients import Api, error_of
 from tests.support.database import connected
 from tests.support.ledger import CHAT
 from tests.support.replies import reply_json
+from tests.support.rows import read_calls, read_messages, read_sessions, read_streams
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -133,21 +134,14 @@ async def test_any_body_reaches_the_upstream_or_is_refused_in_words(
     assert seen["forwarded"] > examples / 2
     api.wait_for_quiet()
     async with connected(module_database) as admin:
-        halves = await admin.fetch(HALVES)
-        assert [dict(row) for row in halves] == []
+        sessions = {(row["user_id"], row["session_id"]) for row in await read_sessions(admin)}
+        calls = {(row["user_id"], row["call_id"]): row for row in await read_calls(admin)}
+        streams = {(row["user_id"], row["call_id"]) for row in await read_streams(admin)}
+        messages = await read_messages(admin)
+    assert {(row["user_id"], row["session_id"]) for row in messages} <= sessions
+    assert {(row["user_id"], row["call_id"]) for row in messages if row["call_id"] is not None} <= set(calls)
+    assert {key for key, row in calls.items() if row["status"] is not None} <= streams
 
-
-HALVES = """
-SELECT h.message_id, 'a message without its session' AS what FROM agent_data.conversation_history h
-LEFT JOIN agent_data.sessions s USING (user_id, session_id) WHERE s.session_id IS NULL
-UNION ALL
-SELECT h.message_id, 'a message without its call' FROM agent_data.conversation_history h
-LEFT JOIN agent_data.upstream_calls c ON c.call_id = h.call_id AND c.user_id = h.user_id
-WHERE h.call_id IS NOT NULL AND c.call_id IS NULL
-UNION ALL
-SELECT c.call_id, 'a call without its stream' FROM agent_data.upstream_calls c
-LEFT JOIN agent_data.streams s USING (call_id, user_id) WHERE c.status IS NOT NULL AND s.call_id IS NULL
-"""
 
 ROUTES = ["/api/v1/memories", "/api/v1/memories/search", "/api/v1/context", "/api/v1/sessions", "/api/v1/users"]
 HOSTILE = {

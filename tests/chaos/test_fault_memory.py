@@ -20,6 +20,7 @@ from app.index.user_index import ItemRow, UserIndex
 from tests.support.clients import Api, ask
 from tests.support.database import connected
 from tests.support.replies import chat_script
+from tests.support.rows import read_index_of_user
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -63,16 +64,8 @@ def live(server: MnemeServer, who: str) -> None:
 async def held(database: str, who: str) -> dict[str, bytes]:
     """What an index has of the one message, and so what to look for; and what the database sends of it."""
     async with connected(database) as admin:
-        rows = await admin.fetch(
-            "SELECT i.place, public.halfvec_send(e.vector) AS vector, i.terms, vector_dims(e.vector) AS dimensions,"
-            " h.content LIKE '%' || $1 || '%' AS wanted"
-            " FROM agent_data.users u JOIN agent_data.index_items i USING (user_id)"
-            " LEFT JOIN agent_data.embeddings e USING (user_id, item_id)"
-            " LEFT JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
-            " WHERE u.external_id = $1",
-            who,
-        )
-    (row,) = (row for row in rows if row["wanted"])
+        rows = await read_index_of_user(admin, who)
+    (row,) = (row for row in rows if who in (row["content"] or ""))
     assert all(each["terms"] for each in rows), "a server has made the terms of all"
     (alone,) = UserIndex.of([ItemRow(row["place"], row["vector"], row["terms"])], row["dimensions"])._base.vectors
     words = UserIndex.of([ItemRow(each["place"], b"", each["terms"]) for each in rows], 0)._base.hashes

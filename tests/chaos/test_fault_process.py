@@ -24,6 +24,7 @@ from tests.support.database import connected
 from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
 from tests.support.own_postgres import OwnPostgres
 from tests.support.replies import Recorded, Reply, Send, Stall, Step, Until, chunked, reply_events
+from tests.support.rows import lock_table
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import START_S, MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
@@ -97,7 +98,7 @@ async def test_killed_before_the_commit(
     talker = Talker(ledger, "uncommitted")
     async with connected(module_database) as admin, admin.transaction():
         # Nobody may write a call; reading goes on.
-        await admin.execute("LOCK TABLE agent_data.upstream_calls IN SHARE MODE")
+        await lock_table(admin, "upstream_calls", "SHARE")
         async with asked(running, talker, "uncommitted") as client:
             seen = await client.read_until(b"asked.")
             running.kill9()

@@ -24,6 +24,7 @@ from tests.support.clients import Api, prompt_of, user
 from tests.support.database import connected
 from tests.support.ledger import CHAT
 from tests.support.replies import chat_script
+from tests.support.rows import read_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -264,8 +265,7 @@ WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p')
 async def check_rows(dsn: str) -> None:
     """No row of a tenant holds the other's word; as the application's role nobody sees a row that is not theirs."""
     async with connected(dsn) as admin:
-        names = await admin.fetch("SELECT tenant_id, name FROM agent_data.tenants WHERE name LIKE 'tenant-_'")
-        ids = {row["name"]: row["tenant_id"] for row in names}
+        ids = {row["name"]: row["tenant_id"] for row in await read_rows(admin, "tenants")}
         tenants = [ids[f"tenant-{number}"] for number in range(len(TAGS))]
         tables = [(row["name"], row["part"]) for row in await admin.fetch(TABLES)]
         filled = 0

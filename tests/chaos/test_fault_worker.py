@@ -6,6 +6,7 @@ a helper LLM holds in the middle of a job.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from app.jobs.worker import JOB_ATTEMPTS
 from tests.support.chaos_server import ChaosServer
 from tests.support.clients import Api, ask
 from tests.support.forking import start
 from tests.support.jobs import until
 from tests.support.own_postgres import WORKER
-from tests.support.replies import Recorded, Reply, Until, chat_script, reply_json
+from tests.support.replies import Recorded, Reply, Stall, Until, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, runs, wait_until
 from tests.support.sockets import eventually
@@ -60,8 +62,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) ->
         yield stage
 
 
-def say(stage: ChaosServer, who: str) -> Api:
-    assert ask(stage.server, SAID, headers={"x-mneme-user": who}).status_code == 200
+def say(stage: ChaosServer, who: str, text: str = SAID) -> Api:
+    assert ask(stage.server, text, headers={"x-mneme-user": who}).status_code == 200
     return Api(stage.server, user=who)
 
 
@@ -154,6 +156,33 @@ async def test_an_llm_that_is_away_is_asked_again(stage: ChaosServer, helper: Sc
     api.wait_for_quiet()
     assert "canary" not in stage.server.log_text()
     assert learned(api) == ["Lives in Porto"]
+
+
+@pytest.mark.heavy
+async def test_a_job_that_ends_its_worker_each_time_is_held(stage: ChaosServer, helper: ScriptedUpstream) -> None:
+    """Hold a job after five tries, such as one that makes its process run out of memory; other jobs are done meanwhile."""
+    workers: list[int] = []
+
+    def kill_worker(request: Recorded) -> Reply:
+        if "poison" not in request.body.decode():
+            return LEARNED
+        workers.extend(stage.server.workers)
+        os.kill(workers[-1], signal.SIGKILL)
+        return Reply([Stall()])
+
+    helper.script = kill_worker
+    poison = say(stage, "poison", "My moped runs on poison, by the way.")
+    other = say(stage, "beside")
+    await asyncio.to_thread(
+        wait_until, lambda: bool(poison.get("/queue/dead")["dead"]), "the job to be held", seconds=90
+    )
+    assert len(set(workers)) == JOB_ATTEMPTS
+    (dead,) = poison.get("/queue/dead")["dead"]
+    assert (dead["attempts"], dead["error"]) == (JOB_ATTEMPTS, "its worker ended or stood still")
+    assert learned(other) == ["Lives in Porto"]
+    helper.script = LEARNED
+    poison.post(f"/queue/dead/{dead['id']}/retry", {})
+    poison.wait_for_quiet()
 
 
 # --- 11: the listener ----------------------------------------------------------------------------------------------------

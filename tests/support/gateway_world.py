@@ -12,8 +12,10 @@ import asyncpg
 
 from app.capture.facts import rebuild
 from app.store import ids
+from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.journey import Answer, Journey, Message, assistant, user
+from tests.support.rows import insert_row, read_calls, read_messages, read_rows
 
 PATIENT = 20_000
 
@@ -43,30 +45,25 @@ class World:
             transcript.append(assistant(answer.text))
         return transcript, sessions
 
-    async def rows(self, query: str, *arguments: Any) -> list[dict[str, Any]]:
-        return [dict(row) for row in await self.admin.fetch(query, *arguments)]
-
     async def history(self, session: str | UUID | None = None) -> list[tuple[int, int, str, str | None]]:
         """(turn_index, sibling, role, content) of a session's messages, or of all."""
-        rows = await self.rows(
-            "SELECT turn_index, sibling, e.name, content FROM agent_data.conversation_history h"
-            " JOIN agent_data.enumerations e ON e.enumeration = 'role' AND e.value = h.role"
-            " WHERE $1::uuid IS NULL OR session_id = $1 ORDER BY session_id, turn_index, sibling",
-            UUID(str(session)) if session is not None else None,
+        names = {row["value"]: row["name"] for row in await read_rows(self.admin, "enumerations", enumeration="role")}
+        rows = sorted(
+            await read_messages(self.admin), key=lambda row: (row["session_id"], row["turn_index"], row["sibling"])
         )
-        return [(row["turn_index"], row["sibling"], row["name"], row["content"]) for row in rows]
+        return [
+            (row["turn_index"], row["sibling"], names[row["role"]], row["content"])
+            for row in rows
+            if session is None or row["session_id"] == UUID(str(session))
+        ]
 
     async def last_call(self) -> dict[str, Any]:
-        return (await self.rows("SELECT * FROM agent_data.upstream_calls ORDER BY call_id DESC LIMIT 1"))[0]
+        return (await read_calls(self.admin))[-1]
 
     async def body_of(self, call: Mapping[str, Any], kind: str) -> bytes:
         """A captured request put together again, as received (`request`) or as `sent`."""
-        elements = await self.rows(
-            "SELECT body FROM agent_data.request_elements($1, $2, $3)",
-            call["tenant_id"],
-            call["user_id"],
-            call[f"{kind}_chain"],
-        )
+        query = Queries.load()["captures.elements"]
+        elements = await self.admin.fetch(query, call["tenant_id"], call["user_id"], call[f"{kind}_chain"])
         return rebuild(
             call[f"{kind}_prefix"], [row["body"] for row in elements], call[f"{kind}_suffix"], call[f"{kind}_sha256"]
         )
@@ -74,14 +71,9 @@ class World:
     async def remember(self, text: str, *, who: str = "local", kind: str = "fact") -> UUID:
         """A memory of a user's, put there by hand."""
         memory, person = ids.uuid7(self.journey.gateway._clock.now()), ids.user_id(ids.LOCAL_TENANT, who)
-        await self.admin.execute(
-            "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind,"
-            " content_text, content_hash, provenance_type, token_count) VALUES ($1, $2, $3, 3, 1, $4, $5, $6, 0, 5)",
-            memory,
-            person,
-            ids.LOCAL_TENANT,
-            kind,
-            text,
-            sha256(text.encode()).digest(),
-        )
+        await insert_row(
+            self.admin, "memory_store", memory_id=memory, user_id=person, tenant_id=ids.LOCAL_TENANT, memory_tier=3,
+            memory_scope=1, kind=kind, content_text=text, content_hash=sha256(text.encode()).digest(), provenance_type=0,
+            token_count=5,
+        )  # fmt: skip
         return memory

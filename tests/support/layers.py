@@ -21,6 +21,7 @@ from tests.support.database import connected, fresh_database, make_template, sha
 from tests.support.half_year import HalfYear
 from tests.support.jobs import SQL
 from tests.support.learning import TENANT
+from tests.support.rows import ensure_space
 
 DAYS = 60
 WARM, TIMES = 30, 1000
@@ -46,9 +47,7 @@ async def main() -> None:
         template = await make_template(server, Path(folder))
         async with fresh_database(server, template) as dsn, connected(dsn) as admin:
             words = WordLlamaEmbedder()
-            space = await admin.fetchval(
-                "SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions
-            )
+            space = await ensure_space(admin, words.space, words.dimensions)
             pool = await open_pool(
                 dsn, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app",
                 application_name="layers",

@@ -20,6 +20,7 @@ from app.capture.facts import Outcome
 from tests.support.clients import MODEL, Message, assistant, user
 from tests.support.database import connected
 from tests.support.replies import Reply, Script, chat_script
+from tests.support.rows import read_calls, read_rows, read_sessions, read_streams
 from tests.support.sockets import RawClient, RawResponse
 
 CHAT = "/v1/chat/completions"
@@ -146,15 +147,6 @@ def acknowledged(answer: RawResponse, *, stream: bool) -> bool:
 
 # --- the comparison -------------------------------------------------------------------------------------------------------
 
-CALLS = """
-SELECT c.call_id::text AS call, c.outcome, c.status, c.session_id::text AS session, s.body
-FROM agent_data.upstream_calls c LEFT JOIN agent_data.streams s USING (call_id, user_id)
-"""
-MESSAGES = """
-SELECT h.call_id::text AS call, h.session_id::text AS session, h.role, h.content, s.parent_session_id AS parent
-FROM agent_data.conversation_history h LEFT JOIN agent_data.sessions s USING (session_id, user_id)
-ORDER BY h.session_id, h.turn_index, h.sibling
-"""
 USER, ASSISTANT = 1, 2
 
 _ByCall = Mapping[str, list[dict[str, Any]]]
@@ -167,14 +159,17 @@ async def differences(ledger: Ledger, dsn: str, *, whole: Sequence[str] = ()) ->
     """
     entries = ledger.entries
     async with connected(dsn) as admin:
-        calls = [dict(row) for row in await admin.fetch(CALLS)]
-        messages = [dict(row) for row in await admin.fetch(MESSAGES)]
+        calls = await read_calls(admin)
+        bodies = {row["call_id"]: row["body"] for row in await read_streams(admin)}
+        messages = await read_rows(admin, "conversation_history", "session_id, turn_index, sibling")
+        parents = {row["session_id"]: row["parent_session_id"] for row in await read_sessions(admin)}
     by_call: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in calls:
-        by_call[row["call"]].append(row)
+        by_call[str(row["call_id"])].append(row | {"body": bodies.get(row["call_id"])})
     said: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in messages:
-        said[row["call"]].append(row)
+        said[str(row["call_id"])].append(row | {"parent": parents.get(row["session_id"])})
+    messages = [row for rows in said.values() for row in rows]
     found = [line for entry in entries for line in _of_one(entry, by_call[entry.call], said[entry.call])]
     found += [f"call {call} is there {len(rows)} times" for call, rows in by_call.items() if len(rows) > 1]
     held: dict[str, list[Entry]] = defaultdict(list)
@@ -197,7 +192,7 @@ def _of_one(entry: Entry, calls: list[dict[str, Any]], said: list[dict[str, Any]
         found.append(f"{name} has another body: {call['body']!r:.200}")
     questions = [row["content"] for row in said if row["role"] == USER]
     answers = [row["content"] for row in said if row["role"] == ASSISTANT]
-    if questions[-1:] != [entry.question] and call["session"] is not None:
+    if questions[-1:] != [entry.question] and call["session_id"] is not None:
         found.append(f"{name} has the questions {_short(questions)}")
     if answers != [entry.answer]:
         found.append(f"{name} has the answers {_short(answers)}, the client saw {entry.answer[:80]!r}")
@@ -206,13 +201,13 @@ def _of_one(entry: Entry, calls: list[dict[str, Any]], said: list[dict[str, Any]
 
 def _of_conversation(own: Sequence[Entry], calls: _ByCall, messages: Sequence[dict[str, Any]]) -> list[str]:
     name = f"conversation {own[0].conversation}"
-    sessions = {call["session"] for entry in own for call in calls[entry.call]}
+    sessions = {call["session_id"] for entry in own for call in calls[entry.call]}
     if len(sessions) != 1:
         return [f"{name} of {len(own)} turns is in the sessions {sessions}"]
     held = [text for entry in sorted(own, key=lambda e: e.turn) for text in (entry.question, entry.answer)]
-    stored = [row["content"] for row in messages if row["session"] in sessions]
+    stored = [row["content"] for row in messages if row["session_id"] in sessions]
     found = [] if stored == held else [f"{name} was\n  {_short(held)}\nand is there as\n  {_short(stored)}"]
-    if any(row["parent"] is not None for row in messages if row["session"] in sessions):
+    if any(row["parent"] is not None for row in messages if row["session_id"] in sessions):
         found.append(f"{name} is a branch of another session")
     return found
 

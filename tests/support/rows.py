@@ -8,14 +8,15 @@ with these values.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeAlias
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 
+from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 
 Admin: TypeAlias = "asyncpg.Connection[Any]"
@@ -30,16 +31,24 @@ class RowReader(Protocol):
 
 def _build_reader(table: str, order_by: str = "1") -> RowReader:
     async def read(admin: Admin, /, **columns: object) -> list[Row]:
-        records = await admin.fetch(f"SELECT * FROM agent_data.{table} ORDER BY {order_by}")
-        rows = [dict(record) for record in records]
-        return [row for row in rows if all(row[name] == value for name, value in columns.items())]
+        return await read_rows(admin, table, order_by, **columns)
 
     return read
 
 
+async def read_rows(admin: Admin, table: str, order_by: str = "1", /, **columns: object) -> list[Row]:
+    """Return the rows of a table, or those whose columns have these values."""
+    records = await admin.fetch(f"SELECT * FROM agent_data.{table} ORDER BY {order_by}")
+    rows = [dict(record) for record in records]
+    return [row for row in rows if all(row[name] == value for name, value in columns.items())]
+
+
 read_aliases = _build_reader("entity_aliases", "user_id, entity_id")
+read_blocks = _build_reader("context_blocks", "created_at")
+read_calls = _build_reader("upstream_calls", "call_id")
 read_cards = _build_reader("ui_cards_shown")
 read_commands = _build_reader("memory_commands")
+read_compilations = _build_reader("compilations", "call_id")
 read_compactions = _build_reader("compactions", "first_turn, summary_id")
 read_conflicts = _build_reader("memory_conflicts", "created_at, conflict_id")
 read_consolidation = _build_reader("consolidation_state")
@@ -60,10 +69,63 @@ read_relations = _build_reader("domain_ontology")
 read_routes = _build_reader("routes")
 read_session_work = _build_reader("session_work")
 read_sessions = _build_reader("sessions")
+read_spend = _build_reader("spend_entries", "call_id")
+read_streams = _build_reader("streams", "call_id")
 read_suppressions = _build_reader("suppressions", "reason, item_id")
 read_ticks = _build_reader("ticks")
-read_users = _build_reader("users")
+read_users = _build_reader("users", "user_id")
 read_working_memory = _build_reader("memory_store_working")
+
+
+async def read_memory(admin: Admin, memory: UUID | str) -> Row:
+    (row,) = await read_memories(admin, memory_id=UUID(str(memory)))
+    return row
+
+
+async def read_audit(admin: Admin) -> Row:
+    """Return the explanation of the newest call's context."""
+    audit: Row = orjson.loads((await read_compilations(admin))[-1]["audit"])
+    return audit
+
+
+async def read_ended(admin: Admin, tenant: UUID, user: UUID, items: Iterable[UUID]) -> list[Row]:
+    """Return what these items said and is so no more."""
+    query = "SELECT to_jsonb(e) FROM agent_data.ended_since($1, $2, $3) e"
+    return [orjson.loads(row[0]) for row in await admin.fetch(query, tenant, user, list(items))]
+
+
+async def read_index_of_user(admin: Admin, name: str) -> list[Row]:
+    """Return what the index has of each item of a user, with the bytes of its vector, and what was said."""
+    rows = await admin.fetch(
+        "SELECT i.place, public.halfvec_send(e.vector) AS vector, i.terms, vector_dims(e.vector) AS dimensions, h.content"
+        " FROM agent_data.users u JOIN agent_data.index_items i USING (user_id)"
+        " LEFT JOIN agent_data.embeddings e USING (user_id, item_id)"
+        " LEFT JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
+        " WHERE u.external_id = $1",
+        name,
+    )
+    return [dict(row) for row in rows]
+
+
+async def count_rows(admin: Admin, *tables: str, **columns: object) -> int:
+    """Return how many rows these tables have in all, or those whose columns have these values."""
+    return sum([len(await read_rows(admin, table, **columns)) for table in tables])
+
+
+async def find_tables(admin: Admin, *words: str) -> set[str]:
+    """Return the tables in which one of these words stands, as text or as bytes."""
+    patterns = [f"%{form}%" for word in words for form in (word, word.encode().hex())]
+    tables = await admin.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'agent_data'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition"
+    )
+    return {
+        name
+        for (name,) in tables
+        if await admin.fetchval(
+            f"SELECT EXISTS (SELECT FROM agent_data.{name} t WHERE t::text ILIKE ANY ($1::text[]))", patterns
+        )
+    }
 
 
 async def read_persistent_objects(pool: Pool, tenant: UUID) -> list[Row]:
@@ -168,36 +230,74 @@ async def make_jobs_due(admin: Admin) -> None:
     await admin.execute("UPDATE agent_data.pgqueuer SET execute_after = now()")
 
 
-async def abandon_jobs(admin: Admin, tries: int) -> None:
-    """Leave every job as a worker leaves it that died with it `tries` times, the last time an hour ago."""
-    await admin.execute(
-        "UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now() - interval '1 hour',"
-        " queue_manager_id = gen_random_uuid()"
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint)"
-        " SELECT id, 'picked', 0, 'test' FROM agent_data.pgqueuer, generate_series(1, $1)",
-        tries,
-    )
+async def abandon_jobs(admin: Admin) -> None:
+    """Leave every job as a worker leaves it that ended an hour ago."""
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    await update_rows(admin, "pgqueuer", {}, status="picked", heartbeat=hour_ago, queue_manager_id=uuid4())
 
 
-async def delete_effects(admin: Admin, prefix: str = "") -> None:
-    """Forget that jobs whose key begins so were done."""
-    await admin.execute("DELETE FROM agent_data.job_effects WHERE starts_with(job_key, $1)", prefix)
+async def update_rows(admin: Admin, table: str, conditions: Row, /, **columns: object) -> None:
+    """Change columns of the rows of a table that have these values, or of all."""
+    assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 1))
+    condition, values = _build_condition(conditions, len(columns))
+    await admin.execute(f"UPDATE agent_data.{table} SET {assignments}{condition}", *columns.values(), *values)
+
+
+async def delete_rows(admin: Admin, table: str, /, **columns: object) -> None:
+    """Delete the rows of a table whose columns have these values, or all."""
+    condition, values = _build_condition(columns, 0)
+    await admin.execute(f"DELETE FROM agent_data.{table}{condition}", *values)
+
+
+def _build_condition(conditions: Row, before: int) -> tuple[str, list[object]]:
+    """Return a WHERE clause and its values, which follow `before` other parameters."""
+    condition = " AND ".join(f"{name} = ${n}" for n, name in enumerate(conditions, before + 1))
+    return f" WHERE {condition}" if conditions else "", list(conditions.values())
+
+
+async def suppress(admin: Admin, user: UUID, item: UUID | str, reason: str) -> None:
+    """Keep an item of a user of the local tenant from being shown."""
+    columns = {"user_id": user, "tenant_id": LOCAL_TENANT, "item_id": UUID(str(item)), "reason": reason}
+    await insert_row(admin, "suppressions", **columns)
+
+
+async def set_summary(admin: Admin, name: str, text: str, vector: Iterable[float], space: int) -> None:
+    """Give a session a summary and its vector, as closing the session does."""
+    await admin.execute(
+        "UPDATE agent_data.sessions SET summary_text = $2, summary_embedding = $3::text::halfvec, summary_space = $4"
+        " WHERE external_id = $1", name, text, str(list(vector)), space,
+    )  # fmt: skip
+
+
+async def lock_table(admin: Admin, table: str, mode: str = "ACCESS EXCLUSIVE") -> None:
+    """Lock a table until the transaction ends."""
+    await admin.execute(f"LOCK TABLE agent_data.{table} IN {mode} MODE")
+
+
+async def keep_fact(admin: Admin, user: UUID, memory: UUID, key: str, value: str) -> None:
+    """Keep a fact of a user of the local tenant that a memory says, as learning does."""
+    await admin.execute(
+        "SELECT agent_data.keep_fact($1, $2, 'personal', $3, false, to_jsonb($4::text), 90, $5, now(), now())",
+        LOCAL_TENANT, user, key, value, memory,
+    )  # fmt: skip
 
 
 async def set_session(admin: Admin, session: UUID, **columns: object) -> None:
-    await _update(admin, "sessions", "session_id", session, columns)
+    await update_rows(admin, "sessions", {"session_id": session}, **columns)
 
 
 async def set_memories(admin: Admin, memories: Iterable[Row], **columns: object) -> None:
     """Change columns of these memories, as sweeps and operators do."""
     for memory in memories:
-        await _update(admin, "memory_store", "memory_id", memory["memory_id"], columns)
+        await update_rows(admin, "memory_store", {"memory_id": memory["memory_id"]}, **columns)
+
+
+async def set_memory(admin: Admin, memory: UUID, **columns: object) -> None:
+    await update_rows(admin, "memory_store", {"memory_id": memory}, **columns)
 
 
 async def set_object(admin: Admin, object_id: UUID, **columns: object) -> None:
-    await _update(admin, "semantic_objects", "object_id", object_id, columns)
+    await update_rows(admin, "semantic_objects", {"object_id": object_id}, **columns)
 
 
 async def touch_paged_session(admin: Admin, session: UUID) -> None:
@@ -211,17 +311,8 @@ async def touch_paged_session(admin: Admin, session: UUID) -> None:
 async def set_message(admin: Admin, message: UUID, **columns: object) -> None:
     """Change a message of the history, which no code may do, as the recording of its call would have written it."""
     await admin.execute("SET session_replication_role = replica")
-    await _update(admin, "conversation_history", "message_id", message, columns)
+    await update_rows(admin, "conversation_history", {"message_id": message}, **columns)
     await admin.execute("RESET session_replication_role")
-
-
-async def _update(admin: Admin, table: str, key: str, value: object, columns: dict[str, object]) -> None:
-    assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 2))
-    await admin.execute(f"UPDATE agent_data.{table} SET {assignments} WHERE {key} = $1", value, *columns.values())
-
-
-async def change_insights(admin: Admin, title: str, due_at: datetime) -> None:
-    await admin.execute("UPDATE agent_data.insights SET title = $1, due_at = $2", title, due_at)
 
 
 async def clear_due_users(admin: Admin) -> None:
@@ -266,6 +357,15 @@ async def note_asked(admin: Admin, tenant: UUID, user: UUID, session: UUID, memo
     )
 
 
+async def create_pre_release(admin: Admin, files: str) -> None:
+    """Leave an empty database as a pre-release does whose migrations were these values."""
+    await admin.execute(
+        "CREATE SCHEMA agent_data; CREATE TABLE agent_data.schema_migrations"
+        " (version integer, name text, checksum bytea, applied_at timestamptz DEFAULT now());"
+        f" INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES {files}"
+    )
+
+
 # --- rows that other processes would have written ----------------------------------------------------------------------
 
 
@@ -276,3 +376,12 @@ async def insert_row(admin: Admin, table: str, **columns: object) -> None:
         f"INSERT INTO agent_data.{table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING",
         *columns.values(),
     )
+
+
+async def fill_table(admin: Admin, table: str, user: UUID, columns: str, values: str, word: str) -> None:
+    """Insert a row of a user, or nothing where it is there already; in `values` $2 is some id and $3 the word."""
+    await admin.execute(
+        f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) SELECT tenant_id, user_id, {values}"
+        " FROM agent_data.users WHERE user_id = $1 AND ($2::uuid, $3::text) IS NOT NULL ON CONFLICT DO NOTHING",
+        user, uuid4(), word,
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
 from tests.support.paging import Told
+from tests.support.rows import insert_row
 from tests.support.wired_api import HashEmbedder, make_space
 
 TENANT = ids.LOCAL_TENANT
@@ -118,12 +120,11 @@ class StoredStage:
         made = []
         for text in texts:
             memory = ids.uuid7(self.clock.now())
-            await self.admin.execute(
-                "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind,"
-                " content_text, content_hash, provenance_type, token_count, created_at, access_count, last_accessed_at,"
-                " confidence, importance)"
-                " VALUES ($1, $2, $3, 3, 1, 'fact', $4, sha256(convert_to($4, 'UTF8')), 0, 9, $5, 3, $5, 0.7, 0.3)",
-                memory, ANA, TENANT, text, self.clock.now() - timedelta(days=3),
+            at = self.clock.now() - timedelta(days=3)
+            await insert_row(
+                self.admin, "memory_store", memory_id=memory, user_id=ANA, tenant_id=TENANT, memory_tier=3, memory_scope=1,
+                kind="fact", content_text=text, content_hash=sha256(text.encode()).digest(), provenance_type=0,
+                token_count=9, created_at=at, access_count=3, last_accessed_at=at, confidence=0.7, importance=0.3,
             )  # fmt: skip
             made.append(memory)
         return made

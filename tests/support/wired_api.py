@@ -95,6 +95,7 @@ from app.store.validation import Validation
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
 from tests.support.journey import TOKENIZERS, UPSTREAM, Journey, build_journey
+from tests.support.rows import ensure_space
 
 DIMENSIONS = 8
 SPACE = "test-8"
@@ -430,8 +431,7 @@ async def build_api(
 
 async def make_space(admin: asyncpg.Connection[Any]) -> int:
     """The number of `SPACE`, made where it is missing."""
-    number: int = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", SPACE, DIMENSIONS)
-    return number
+    return await ensure_space(admin, SPACE, DIMENSIONS)
 
 
 async def all_pages(client: httpx.AsyncClient, path: str, name: str, **params: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.support.named_code import NAMED, find_missing
+from tests.support.named_code import find_missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "formulas.md"
@@ -22,13 +22,6 @@ def read_rows() -> list[list[str]]:
 
 def test_every_function_that_the_page_names_is_in_the_file_it_names() -> None:
     assert [name for row in read_rows() for name in find_missing(row[2])] == []
-
-
-def test_every_formula_names_a_file_and_what_is_in_it_or_says_why_not() -> None:
-    unnamed = [row for row in read_rows() if not any(name for _, name in NAMED.findall(row[2]))]
-    assert [row[2] for row in unnamed] == ["none: a bill of writes", "the sweeps together"]
-    without_file = [row[2] for row in read_rows() if re.sub(NAMED, "", row[2]).count("`")]
-    assert without_file == []
 
 
 def test_every_test_that_the_page_names_exists() -> None:

@@ -6,19 +6,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.named_code import COMMAND, DOCUMENT, NAMED, find_missing
+from tests.support.named_code import COMMAND, NAMED, find_missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "seeds.md"
-SEEDS = ("000", "001", "002", "003", "004")
 STATES = ("built", "decided otherwise", "partial", "not built")
 STATE = re.compile(r"(built)$|\*\*(decided otherwise|partial|not built):\*\* \S")
 BARE = re.compile(r"(?<!no )`([a-z]+(?:_[a-z0-9]+)+|(?!MNEME_)[A-Z]+(?:_[A-Z]+)+)`")
 """A name without its file, which must be somewhere in the code; `no x_y` says that there is none."""
-FIGURE = re.compile(r"(?<![\w.,§])(?:\d{1,3}(?:,\d{3})+|\d*\.\d+|\d{3,})(?![\w,]*\w)")
-"""A figure that is not a small whole number."""
-ADMITS = {"left out": "not built", "not measured": "partial", "not met": "partial", "not compared": "partial"}
-"""Words that belong to a state alone."""
 
 
 class Row(NamedTuple):
@@ -53,13 +48,6 @@ def test_each_row_has_a_state() -> None:
     assert {row.state for row in read_rows()} == set(STATES)
 
 
-def test_the_table_at_the_top_counts_the_rows() -> None:
-    rows = read_rows()
-    for seed in SEEDS:
-        counts = [sum(row.seed == seed and row.state == state for row in rows) for state in STATES]
-        assert f"| {' | '.join([seed, *map(str, counts)])} |" in PAGE.read_text()
-
-
 def test_what_is_named_is_there() -> None:
     assert [name for row in read_rows() for name in find_missing(f"{row.where} {row.test} {row.reason}")] == []
 
@@ -80,25 +68,3 @@ def test_what_is_not_built_names_no_code_and_nothing_else_does_so() -> None:
     rows = read_rows()
     assert [row for row in rows if (row.state == "not built") != (row.where == "none")] == []
     assert [row for row in rows if not (NAMED.search(row.where) or row.where == "none")] == []
-
-
-def test_a_reason_fits_its_state() -> None:
-    rows = read_rows()
-    assert [row for row in rows for words, state in ADMITS.items() if words in row.reason and row.state != state] == []
-
-
-def test_figures_are_on_the_pages_that_a_row_names() -> None:
-    """A figure beside pages in docs/ is on one of them: in a reason, or in brackets behind what the seed asks for."""
-    wrong = []
-    for row in read_rows():
-        reason = row.reason if row.state != "built" else " ".join(re.findall(r"\([^()]*\)", row.demand))
-        pages = [path for path in DOCUMENT.findall(reason) if path.startswith("docs/")]
-        figures = FIGURE.findall(re.sub(r"`[^`]*`|§[\d.]+|seeds? \d+", "", DOCUMENT.sub("", reason)))
-        if pages and figures:
-            there = set(map(read_figure, FIGURE.findall(" ".join((ROOT / page).read_text() for page in pages))))
-            wrong += [(row.section, row.demand, figure) for figure in figures if read_figure(figure) not in there]
-    assert wrong == []
-
-
-def read_figure(text: str) -> float:
-    return float(text.replace(",", ""))

@@ -386,8 +386,7 @@ async def withdraw(
 
     Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes back the
     wishes that are new, too."""
-    scope = job.session if job.confined else ids.NIL
-    doing = Doing(effect.connection, sql, job.tenant, job.user, scope, clock.now(), None)
+    doing = Doing(effect.connection, sql, job.tenant, job.user, job.scope, clock.now(), None)
     said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
     asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
     if asked:

@@ -173,7 +173,7 @@ class InsightStore:
                 insight.period_days, insight.every_hours, now,
             )  # fmt: skip
             # Without this job the insight would wait for the schedule, up to `LOOK_FOR_DUE`.
-            await connection.execute(self._sql["queue.enqueue"], [_build_job(tenant, user.id, insight.name)])
+            await connection.execute(self._sql["queue.enqueue"], [_build_job(tenant, user.id, insight.name, now)])
         return not there["known"]
 
     async def page(
@@ -380,12 +380,17 @@ class InsightJob(Struct, frozen=True):
     user: UUID
     name: str
     id: str
+    due_at: datetime
 
 
-def _build_job(tenant: UUID, user: UUID, name: str) -> JobRecord:
-    """Return the job of an insight, with the key that `agent_data.enqueue_insights` gives it, too."""
-    payload = {"tenant": tenant, "user": user, "name": name, "id": uuid4()}
-    return JobRecord(ENTRYPOINT, orjson.dumps(payload), f"{ENTRYPOINT}:{user}:{name}", 0.0)
+def _build_job(tenant: UUID, user: UUID, name: str, due_at: datetime) -> JobRecord:
+    """Return the job of an insight, with the key that `agent_data.enqueue_insights` gives it, too.
+
+    The key has the time, because a job that is done stays in the queue for a moment, and would keep out the job of a change.
+    """
+    payload = {"tenant": tenant, "user": user, "name": name, "id": uuid4(), "due_at": due_at}
+    key = f"{ENTRYPOINT}:{user}:{name}:{due_at.astimezone(UTC):%Y%m%d%H%M%S%f}"
+    return JobRecord(ENTRYPOINT, orjson.dumps(payload), key, 0.0)
 
 
 class Engine:
@@ -395,20 +400,15 @@ class Engine:
         self._process = process
 
     async def handle(self, payload: bytes) -> None:
-        """Ask an insight's domain and store the result; repeat this if the insight was changed meanwhile.
+        """Ask an insight's domain and store the result, unless the insight was changed or asked since the job was queued.
 
         A refusal of the domain is recorded, and the insight is asked again when it is next due. Raises `BadBody` and
         `StoreUnavailable`.
         """
         job = parsed(payload, InsightJob)
         stored = await self._store.one(job.tenant, job.user, job.name)
-        while stored is not None:
+        if stored is not None and stored.due_at == job.due_at:
             await self._ask(job, stored)
-            asked_for = stored.due_at
-            stored = await self._store.one(job.tenant, job.user, job.name)
-            # While this job runs, a change of the insight cannot queue another: the queue holds one job under a key.
-            if stored is not None and (stored.due_at == asked_for or stored.due_at > self._process.clock.now()):
-                return
 
     async def _ask(self, job: InsightJob, stored: StoredInsight) -> None:
         now = self._process.clock.now()
@@ -442,12 +442,17 @@ class Engine:
         async with store.effect(
             job.tenant,
             job.user,
-            f"{ENTRYPOINT}:{job.id}:{stored.due_at.isoformat()}",
+            f"{ENTRYPOINT}:{job.id}",
             alone=job.user,
             epoch=owner["epoch"],
             now=now,
         ) as drawing:
             if drawing is None:
+                return
+            unchanged = await drawing.connection.fetchval(
+                sql["insights.lock_due"], job.tenant, job.user, job.name, stored.due_at
+            )
+            if unchanged is None:
                 return
             made: list[UUID] = []
             forgotten = new is not None and await drawing.connection.fetchval(

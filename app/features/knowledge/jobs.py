@@ -242,7 +242,7 @@ class NamedThings(Struct, frozen=True):
         now = self.clock.now()
         for study in self.studies.values():
             await self.resolver.teach(effect.connection, _who(job), study.lessons, now, job.session)
-        checking = Checking(effect.connection, self.sql, job.tenant, job.user, _scope(job), now)
+        checking = Checking(effect.connection, self.sql, job.tenant, job.user, job.scope, now)
         named = {message: each.resolutions for message, each in self.studies.items() if things_of(each.resolutions)}
         if not named:
             return

@@ -286,7 +286,7 @@ class Pager:
         made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
         levels: Mapping[UUID, Levels] = {}
         if made.decision.lacking:
-            levels = await self._make_levels(run, page, made)
+            levels = await self._create_levels(run, page, made)
             measured = replace(measured, objects=[with_levels(candidate, levels) for candidate in measured.objects])
             made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
         for again in reversed(range(ROUNDS)):
@@ -298,7 +298,7 @@ class Pager:
         fill(paging, made, taken, shown, drawn, offered, beside, run.window)
         paging.record = replace(paging.record, levels=tuple(levels.values()))
 
-    async def _make_levels(self, run: _Run, page: ReceivedRequest, made: Plan) -> dict[UUID, Levels]:
+    async def _create_levels(self, run: _Run, page: ReceivedRequest, made: Plan) -> dict[UUID, Levels]:
         """Make L1 and L2 by structure for the objects in `decision.lacking` (seed 002 §3.2 a).
 
         Objects are taken in the order of the batch, until enough tokens are freed or the time is over.

@@ -212,17 +212,17 @@ def _describe_levels(levels: Levels) -> dict[str, Any]:
         "id": levels.object_id,
         "detailed": _shown(detailed.text) if detailed else None,
         "tokens_l1": detailed.tokens if detailed else None,
-        "losses_l1": _make_storable(detailed.losses if detailed else ()),
-        "can_answer_l1": _make_storable(detailed.can_answer if detailed else ()),
+        "losses_l1": _replace_unstorable(detailed.losses if detailed else ()),
+        "can_answer_l1": _replace_unstorable(detailed.can_answer if detailed else ()),
         "compact": _shown(compact.text) if compact else None,
         "tokens_l2": compact.tokens if compact else None,
-        "losses_l2": _make_storable(compact.losses if compact else ()),
-        "can_answer_l2": _make_storable(compact.can_answer if compact else ()),
-        "fault_when": _make_storable(levels.fault_when),
+        "losses_l2": _replace_unstorable(compact.losses if compact else ()),
+        "can_answer_l2": _replace_unstorable(compact.can_answer if compact else ()),
+        "fault_when": _replace_unstorable(levels.fault_when),
     }
 
 
-def _make_storable(texts: Sequence[str]) -> list[str]:
+def _replace_unstorable(texts: Sequence[str]) -> list[str]:
     return [_shown(text) for text in texts]
 
 
@@ -276,7 +276,7 @@ def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return orjson.dumps(_make_storable(texts)).decode()
+    return orjson.dumps(_replace_unstorable(texts)).decode()
 
 
 # --- what comes out ------------------------------------------------------------------------------------------------------

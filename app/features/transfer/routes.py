@@ -585,8 +585,6 @@ class _CassetteRoutes:
         except (ValueError, RecursionError) as error:
             raise BadBody(f"Line {number} is no JSON: {error}.") from error
         name = cassette.call.get("user")
-        if name is not None and (not isinstance(name, str) or "\0" in name):
-            raise BadBody(f"Line {number}: call.user must be text without U+0000.")
         try:
             name = parse_name(name) if name is not None else None
         except InvalidName as error:

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.turns import TurnStore
 from tests.support.wired_api import WiredApi, build_api, make_space
 
 
@@ -30,3 +32,8 @@ async def client(api: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
 async def locked(pool: Pool, admin: asyncpg.Connection[Any], database: str) -> WiredApi:
     """Every router, where a key is needed."""
     return await build_api(pool, await make_space(admin), auth="keys", dsn=database)
+
+
+@pytest.fixture
+def turns(pool: Pool) -> TurnStore:
+    return TurnStore(pool, Queries.load())

@@ -17,6 +17,7 @@ from app.errors import StoreUnavailable
 from app.store.memories import Memories
 from tests.support.cases import cases
 from tests.support.context_samples import memory, message
+from tests.support.rows import read_messages
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 BATCH = "/api/v1/memories/batch"
@@ -178,7 +179,7 @@ async def test_a_search_by_tags_and_metadata_keeps_the_order_and_the_limits(
         json={"user": "ana", "messages": [{"role": "user", "content": "hello there", "metadata": {"n": {"is": 3}}}]},
     )
     raw = UUID(said.json()["messages"][0]["id"])
-    at = await admin.fetchval("SELECT created_at FROM agent_data.conversation_history WHERE message_id = $1", raw)
+    ((at,),) = [[row["created_at"]] for row in await read_messages(admin, message_id=raw)]
     found = [message(99, "hello there")._replace(id=raw, created_at=at)]
     found += [memory(n, f"Fact {n}")._replace(id=UUID(each["id"])) for n, each in enumerate(made)]
     api.searcher.result = SearchResult(

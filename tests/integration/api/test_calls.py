@@ -9,23 +9,16 @@ from uuid import UUID
 
 import asyncpg
 import httpx
-import pytest
 
 from app.store import ids
-from app.store.pools import Pool
-from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, body_after, body_of, capture
+from tests.support.rows import suppress, update_rows
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 HI = b'{"role":"user","content":"hi \\u0000 \xc3\xa9"}'
 HELLO = b'{ "role" : "assistant","content":"hello", "x":12345678901234567890 }'
 BYE = b'{"role":"user","content":"bye"}'
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
@@ -60,7 +53,7 @@ async def test_a_request_that_does_not_fit_together_is_not_shown(
 ) -> None:
     _, recipe = body_of([HI, HELLO])
     call = await capture(turns, CapturedCall(api.clock.now(), received=recipe))
-    await admin.execute("UPDATE agent_data.message_blobs SET body = body || 'x'")
+    await update_rows(admin, "message_blobs", {}, body=b"x")
     answer = await client.get(f"/api/v1/calls/{call}/request")
     assert answer.status_code == 500
     assert error_of(answer)["code"] == "capture_mismatch"
@@ -243,10 +236,7 @@ async def test_a_context_is_explained(
         {"session": "s", "message_id": said[0], "turn_index": 1, "metadata": {"n": 0}}
     ]
     assert explained["items"][1]["reason"] == "over_budget"
-    await admin.execute(
-        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'erased')",
-        ids.user_id(ids.LOCAL_TENANT, "ana"), ids.LOCAL_TENANT, UUID(said[1]),
-    )  # fmt: skip
+    await suppress(admin, ids.user_id(ids.LOCAL_TENANT, "ana"), said[1], "erased")
     later = (await client.get(f"/api/v1/calls/{call}/context")).json()
     assert later["items"][2]["text"] is None
     assert later["items"][2]["provenance"][0]["metadata"] == {}

@@ -17,6 +17,7 @@ from app.store import ids
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
 from tests.support.cases import cases
+from tests.support.rows import set_session
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 AT = "/api/v1/sessions/shop"
@@ -256,11 +257,7 @@ async def test_a_branch_has_the_cards_and_questions_that_it_shares(
     ref, _ = await sessions.create(tenant, UserRef(user, "ana"), NewSession(external="branch"))
     parent = UUID((await shop.get(AT)).json()["id"])
     # As a transcript that leaves the session after the answer to the second question.
-    await admin.execute(
-        "UPDATE agent_data.sessions SET parent_session_id = $3, branch_turn_index = 4, turn_count = 4"
-        " WHERE user_id = $1 AND session_id = $2",
-        user, ref.session_id, parent,
-    )  # fmt: skip
+    await set_session(admin, ref.session_id, parent_session_id=parent, branch_turn_index=4, turn_count=4)
     at = "/api/v1/sessions/branch"
     await turn(shop, 3, [{"type": "map", "data": {}}], at)
     assert await listed(shop, at) == [

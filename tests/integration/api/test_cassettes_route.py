@@ -15,6 +15,7 @@ from mneme_replay.fileformat import document, read, render
 from tests.support.cases import cases
 from tests.support.cassettes import asking, captured, cassette, streamed, streaming
 from tests.support.replies import captured_cases
+from tests.support.rows import count_rows
 from tests.support.wired_api import WiredApi, error_of
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -140,8 +141,7 @@ async def test_an_imported_call_is_read_like_any_other(
         (10_000 * n, each) for n, each in enumerate(events, 1)
     ]
     # It was paid for elsewhere, and nothing is learned from it.
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries") == 0
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.conversation_history") == 0
+    assert await count_rows(admin, "spend_entries", "conversation_history") == 0
 
 
 @cases(
@@ -155,7 +155,12 @@ async def test_an_imported_call_is_read_like_any_other(
             json.dumps(document(cassette(3)) | {"recorded_at": "1066-01-01"}).encode(),
             "is not between 1970 and tomorrow",
         ),
-        (json.dumps(document(cassette(3, call={"user": 1}))).encode(), "Line 2: call.user"),
+        (json.dumps(document(cassette(3, call={"user": ["ana"]}))).encode(), "Line 2: call.user must be text"),
+        (
+            json.dumps(document(cassette(3, call={"user": "anonymous"}))).encode(),
+            "Line 2: call.user stands for anybody",
+        ),
+        (json.dumps(document(cassette(3, call={"user": "a\0b"}))).encode(), "Line 2: call.user must be valid Unicode"),
         (json.dumps(document(cassette(3)) | {"id": "\ud800"}).encode(), "Line 2 is no JSON"),
         (json.dumps(document(cassette(3, labels=("a\0b",)))).encode(), "Line 2: labels"),
         (json.dumps(document(cassette(3, labels=("x" * 257,)))).encode(), "Line 2: labels"),
@@ -170,6 +175,14 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: httpx.AsyncClie
     assert answer.status_code == 400
     assert told in error_of(answer)["message"]
     assert await got(client) == []
+
+
+async def test_a_number_in_a_cassette_is_the_text_of_a_user(client: httpx.AsyncClient) -> None:
+    await put(client, cassette(1, call={"user": 7}))
+    await put(client, cassette(2, call={"user": "8"}))
+    for user, count in (("7", 1), ("8", 1), ("7.0", 0)):
+        listed = (await client.get("/api/v1/calls", params={"user": user})).json()["calls"]
+        assert len(listed) == count, user
 
 
 async def test_what_postgres_cannot_keep_is_no_surprise(client: httpx.AsyncClient) -> None:

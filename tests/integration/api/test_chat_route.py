@@ -20,10 +20,10 @@ from tests.support.cases import cases
 from tests.support.jobs import until
 from tests.support.journey import Message, Reply, completion, error, stream
 from tests.support.journey import echo as echoed
+from tests.support.rows import insert_row, read_messages
 from tests.support.wired_api import WiredApi, build_api, error_of, make_space
 
 MODEL = "gpt-4o"
-QUESTION = "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND role = 1"
 
 
 @pytest.fixture
@@ -111,20 +111,15 @@ async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Conn
         """What the worker would note."""
 
         async def said() -> bool:
-            return await admin.fetchval(QUESTION, user) is not None
+            return bool(await read_messages(admin, role=1))
 
         await until(said, "the turn is stored")
-        question = await admin.fetchval(QUESTION, user)
-        await admin.execute(
-            "INSERT INTO agent_data.episodes (user_id, tenant_id, message_id, session_id, at, event_type) "
-            "VALUES ($1, $2, $3, $4, now(), 'statement')",
-            user, tenant, question, UUID(int=5),
-        )  # fmt: skip
-        await admin.execute(
-            "INSERT INTO agent_data.job_effects (user_id, tenant_id, job_key, at) VALUES ($1, $2, $3, now())",
-            user, tenant, f"learn:{question}",
-        )  # fmt: skip
-        return UUID(str(question))
+        question: UUID = (await read_messages(admin, role=1))[0]["message_id"]
+        own = {"user_id": user, "tenant_id": tenant, "at": datetime.now(UTC)}
+        session = UUID(int=5)
+        await insert_row(admin, "episodes", message_id=question, session_id=session, event_type="statement", **own)
+        await insert_row(admin, "job_effects", job_key=f"learn:{question}", **own)
+        return question
 
     async with api.client() as client:
         told, question = await asyncio.gather(chat(client, "Remember:  it is \n Friday " + "x" * 300), learn())

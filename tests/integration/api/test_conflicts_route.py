@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.cases import cases
 from tests.support.lives import put, told
+from tests.support.rows import insert_row, read_memory
 from tests.support.wired_api import WiredApi, error_of
 
 ANA = ids.user_id(LOCAL_TENANT, "ana")
@@ -52,23 +54,13 @@ async def log(
             "queried_at": at.isoformat(),
         }  # fmt: skip
         data = {"conflict_type": "memory_vs_db", "memory": told[0], "db_source": source}
-    known = {
+    columns = {
+        "conflict_data": json.dumps(data),
         "conflict_id": conflict, "user_id": ANA, "tenant_id": LOCAL_TENANT, "conflict_type": data["conflict_type"],
         "memory_ids": memories, "resolution_strategy": "ask_user" if row else "both", "created_at": at, "entity_id": GAI,
     } | given  # fmt: skip
-    columns = ", ".join(known)
-    marks = ", ".join(f"${n}" for n in range(2, len(known) + 2))
-    await admin.execute(
-        f"INSERT INTO agent_data.memory_conflicts (conflict_data, {columns}) VALUES ($1::text::jsonb, {marks})",
-        httpx.Response(200, json=data).text,
-        *known.values(),
-    )
+    await insert_row(admin, "memory_conflicts", **columns)
     return conflict
-
-
-async def status(admin: asyncpg.Connection[Any], memory: UUID) -> str:
-    found: str = await admin.fetchval("SELECT status FROM agent_data.memory_store WHERE memory_id = $1", memory)
-    return found
 
 
 async def test_they_are_listed_and_read(
@@ -119,10 +111,9 @@ async def test_a_decision_about_a_row(
     assert answer.status_code == 200, answer.text
     shown = answer.json()
     assert (shown["status"], shown["outcome"]["keep"], shown["outcome"]["note"]) == ("resolved", keep, "asked them")
-    assert await status(admin, one) == becomes
+    row = await read_memory(admin, one)
+    assert (row["status"], row["details"]) == (becomes, "{}")
     assert await told(admin, one) == [event]
-    details = await admin.fetchval("SELECT details FROM agent_data.memory_store WHERE memory_id = $1", one)
-    assert details == "{}"
     again = await client.post(f"{PATH}/{conflict}/resolve", json={"keep": keep})
     assert again.status_code == 409
     assert error_of(again)["code"] == "resolved"
@@ -138,10 +129,9 @@ async def test_a_decision_between_two_memories(
         body = {"keep": "memory", "memory_id": str(two[body["memory"]])}
     answer = await client.post(f"{PATH}/{conflict}/resolve", json=body)
     assert answer.status_code == 200, answer.text
-    assert await status(admin, two[kept]) == "active"
-    assert await status(admin, two[1 - kept]) == "superseded"
-    heir = await admin.fetchval("SELECT superseded_by FROM agent_data.memory_store WHERE memory_id = $1", two[1 - kept])
-    assert heir == two[kept]
+    assert (await read_memory(admin, two[kept]))["status"] == "active"
+    other = await read_memory(admin, two[1 - kept])
+    assert (other["status"], other["superseded_by"]) == ("superseded", two[kept])
 
 
 async def test_what_had_ended_comes_back_when_it_is_kept(
@@ -150,7 +140,7 @@ async def test_what_had_ended_comes_back_when_it_is_kept(
     two = [await memory(admin, api, "NET30"), await memory(admin, api, "NET15", status="invalidated")]
     conflict = await log(admin, api, two)
     assert (await client.post(f"{PATH}/{conflict}/resolve", json={"keep": "other"})).status_code == 200
-    assert [await status(admin, each) for each in two] == ["superseded", "active"]
+    assert [(await read_memory(admin, each))["status"] for each in two] == ["superseded", "active"]
 
 
 @cases(
@@ -169,7 +159,7 @@ async def test_what_is_no_decision_changes_nothing(
     two = [await memory(admin, api, "NET30"), await memory(admin, api, "NET15")]
     conflict = await log(admin, api, two)
     assert (await client.post(f"{PATH}/{conflict}/resolve", json=body)).status_code == 400
-    assert [await status(admin, each) for each in two] == ["active", "active"]
+    assert [(await read_memory(admin, each))["status"] for each in two] == ["active", "active"]
     assert (await client.get(f"{PATH}/{conflict}")).json()["status"] == "open"
 
 

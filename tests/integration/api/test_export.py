@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import httpx
@@ -15,30 +14,19 @@ import pytest
 from app.features.transfer.commands import Exported
 from app.features.transfer.store import LEFT_OUT, CassetteStore, Export
 from app.jobs.learn import Learner
-from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, body_of, capture
-from tests.support.learning import Talk, learner, taught
+from tests.support.learning import Talk, taught
+from tests.support.rows import count_rows
 from tests.support.wired_api import WiredApi, error_of
 
 PATH = "/api/v1/users/ana/export"
+NDJSON = {"content-type": "application/x-ndjson"}
 LOCAL = ids.LOCAL_TENANT
 ANA = ids.user_id(LOCAL, "ana")
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
-
-
-@pytest.fixture
-async def learn(pool: Pool, admin: asyncpg.Connection[Any]) -> Learner:
-    words = WordLlamaEmbedder()
-    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions)
-    return learner(pool, words, space)
 
 
 async def lines(client: httpx.AsyncClient, path: str = PATH, **params: str) -> list[dict[str, Any]]:
@@ -90,8 +78,7 @@ async def test_every_row_of_every_table_is_there(
         rows.setdefault(each["table"], []).append(each["row"])
     assert {table: len(each) for table, each in rows.items()} == end
     for table in head["tables"]:
-        stored = await admin.fetchval(f"SELECT count(*) FROM agent_data.{table} WHERE user_id = $1", ANA)
-        assert end.get(table, 0) == stored, table
+        assert end.get(table, 0) == await count_rows(admin, table, user_id=ANA), table
     assert len(end) >= 14, sorted(end)
     assert {each["user_id"] for own in rows.values() for each in own} == {str(ANA)}
     assert {each["content"] for each in rows["conversation_history"]} == {"I live in Lisbon", "I'm allergic to peanuts"}
@@ -107,20 +94,15 @@ async def test_every_table_of_users_is_exported_or_left_out_with_a_reason(
     tables = await user_tables(admin)
     assert set(LEFT_OUT) <= set(tables), "what is left out is there"
     assert all(len(reason) > 20 for reason in LEFT_OUT.values())
-    await client.post("/api/v1/users", json={"id": "ana"})
-    await admin.execute(
-        "CREATE TABLE agent_data.later (user_id uuid, tenant_id uuid, note text, at timestamptz, n int)"
-    )
-    await admin.execute("SELECT agent_data.protect_tables()")
-    await admin.execute(
-        "INSERT INTO agent_data.later SELECT $1, $2, 'x' || i, now(), i FROM generate_series(1, 1200) i", ANA, LOCAL
-    )
+    said = [{"user": "ana", "session": "s", "role": "user", "content": f"Number {n}"} for n in range(1200)]
+    await client.post("/api/v1/import", content=b"\n".join(map(orjson.dumps, said)), headers=NDJSON)
     found = await lines(client)
     exported = found[0]["export"]["tables"]
-    assert sorted(exported) == sorted(each for each in [*tables, "later"] if each not in LEFT_OUT)
+    assert sorted(exported) == sorted(set(tables) - set(LEFT_OUT))
     assert exported[:2] == ["users", "sessions"]
-    assert found[-1]["end"] == {"users": 1, "later": 1200}
-    assert sorted(each["row"]["n"] for each in found if each.get("table") == "later") == list(range(1, 1201))
+    assert found[-1]["end"]["conversation_history"] == 1200
+    messages = [each["row"] for each in found if each.get("table") == "conversation_history"]
+    assert {each["content"] for each in messages} == {each["content"] for each in said}
 
 
 async def test_pages_are_bounded_by_bytes_and_lose_nothing(
@@ -159,25 +141,15 @@ async def test_messages_can_be_imported_again(client: httpx.AsyncClient, admin: 
     told = await lines(client, part="messages")
     assert len(told) == 5
     body = b"".join(orjson.dumps(each | {"user": "copy"}) + b"\n" for each in told)
-    done = await client.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+    done = await client.post("/api/v1/import", content=body, headers=NDJSON)
     assert done.status_code == 200, done.text
     assert done.json()["imported"] == 5
     again = await lines(client, "/api/v1/users/copy/export", part="messages")
     # The parts of a name that only tell two users' sessions apart.
     assert sorted(map(str, again)) == sorted(str(each | {"user": "copy"}) for each in told)
-    forgotten = UUID(
-        str(
-            await admin.fetchval(
-                "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND content = 'hello'", ANA
-            )
-        )
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
-        ANA,
-        LOCAL,
-        forgotten,
-    )
+    shown = (await client.get("/api/v1/sessions/one/history", params={"user": "ana"})).json()["messages"]
+    (forgotten,) = [each["id"] for each in shown if each["content"] == "hello"]
+    await client.delete(f"/api/v1/sessions/one/messages/{forgotten}", params={"user": "ana"})
     assert len(await lines(client, part="messages")) == 4
 
 
@@ -262,9 +234,7 @@ async def test_a_whole_export_is_read_back(locked: WiredApi, tmp_path: Path) -> 
         assert len(exported) == 17
         assert exported.left_out["sessions"] == 2
         for times in (1, 2):
-            done = await second.post(
-                "/api/v1/import", content=b"".join(exported.lines()), headers={"content-type": "application/x-ndjson"}
-            )
+            done = await second.post("/api/v1/import", content=b"".join(exported.lines()), headers=NDJSON)
             assert done.status_code == 200, done.text
             assert done.json()["imported"] == (17 if times == 1 else 0)
         was, now = [await lines(each, part="messages") for each in (first, second)]

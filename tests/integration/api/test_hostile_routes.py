@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
+from tests.support.rows import count_rows
 from tests.support.wired_api import MAX_BODY, WiredApi, error_of
 
 JSON = {"Content-Type": "application/json"}
@@ -28,7 +29,7 @@ async def client(api: WiredApi) -> AsyncIterator[httpx.AsyncClient]:
 
 async def untouched(admin: asyncpg.Connection[Any]) -> bool:
     tables = ("users", "sessions", "memory_store", "conversation_history", "pgqueuer", "routes")
-    return [await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") for table in tables] == [0] * len(tables)
+    return await count_rows(admin, *tables) == 0
 
 
 PATHS = ("memories", "memories/search", "users", "sessions", "sessions/s/messages", "context")

@@ -11,7 +11,7 @@ import httpx
 import orjson
 
 from app.features.transfer import routes as import_export
-from app.index.analyse import pack
+from tests.support.rows import count_rows, read_index_items, read_jobs
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -63,35 +63,15 @@ async def test_conversations_come_in_with_their_own_times(
     assert session["first_message_at"] == "2023-05-08T13:56:00Z"
     assert session["created_at"] == "2023-05-08T13:56:00Z"
     assert (await client.get("/api/v1/sessions/b")).json()["user"] == "bob"
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings") == 9
-
-
-async def test_the_first_question_finds_the_terms_of_all_messages_made(
-    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
-) -> None:
-    """An index without them takes ten times as long to load, in the first request after an import."""
-    contents: list[Any] = [
-        "My sister Clara plays the cello in Ghent.",
-        "Wir ziehen im März nach Göttingen, weil Jana dort arbeitet.",
-        "我们下周去北京看望奶奶。",
-        [{"type": "text", "text": "The boiler was repaired."}, {"type": "text", "text": "It cost 240 euros."}],
-        "The orchard lies behind the old mill. " * 400,
-        "",
-    ]
-    await send(client, text([line("a", i, content=content) for i, content in enumerate(contents)]))
-    rows = await admin.fetch(
-        "SELECT h.content, i.terms FROM agent_data.index_items i "
-        "JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
-    )
-    with_text = [row for row in rows if row["content"]]
-    assert len(with_text) == len(contents) - 1
-    assert [row["terms"] for row in with_text] == [pack(row["content"]) for row in with_text]
+    assert await count_rows(admin, "embeddings") == 9
+    # An index without the terms takes ten times as long to load, in the first request after an import.
+    assert all(item["terms"] for item in await read_index_items(admin))
 
 
 async def test_the_same_file_twice_adds_nothing(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     lines = [line(session, i) for session in ("a", "b") for i in range(5)]
     await send(client, text(lines))
-    jobs = await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer")
+    jobs = await count_rows(admin, "pgqueuer")
     before = await all_pages(client, "/api/v1/sessions/a/history", "messages")
 
     assert await send(client, text(lines)) == {"imported": 0, "duplicates": 10, "sessions": 2, "users": 1}
@@ -101,7 +81,7 @@ async def test_the_same_file_twice_adds_nothing(client: httpx.AsyncClient, admin
         "sessions": 2,
         "users": 1,
     }
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == jobs + 1
+    assert await count_rows(admin, "pgqueuer") == jobs + 1
     after = await all_pages(client, "/api/v1/sessions/a/history", "messages")
     assert after[:5] == before
     assert after[5]["turn_index"] == 6
@@ -151,8 +131,7 @@ async def test_wrong_lines_are_named_and_nothing_is_stored(
     assert [each["line"] for each in errors] == list(range(3, 3 + len(wrong)))
     assert all(each["error"] for each in errors)
     assert "role" in errors[6]["error"]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.sessions") == 0
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.users") == 0
+    assert await count_rows(admin, "sessions", "users") == 0
 
 
 async def test_the_user_may_come_from_the_header(client: httpx.AsyncClient) -> None:
@@ -191,9 +170,7 @@ async def test_too_many_lines(client: httpx.AsyncClient, monkeypatch: Any) -> No
 async def test_long_sessions_are_learned_in_batches(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     lines = [line("long", i) for i in range(450)] + [line("short", i) for i in range(3)]
     assert (await send(client, text(lines)))["imported"] == 453
-    payloads = [
-        orjson.loads(row["payload"]) for row in await admin.fetch("SELECT payload FROM agent_data.pgqueuer ORDER BY id")
-    ]
+    payloads = [orjson.loads(job["payload"]) for job in await read_jobs(admin)]
     assert [len(each["messages"]) for each in payloads] == [200, 200, 50, 3]
     assert [each["session_name"] for each in payloads] == ["long"] * 3 + ["short"]
     rows = await all_pages(client, "/api/v1/sessions/long/history", "messages", limit=1000)

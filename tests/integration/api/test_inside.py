@@ -11,6 +11,7 @@ import asyncpg
 
 from app.store.pools import Pool
 from tests.support.journey import Client, Reply, completion
+from tests.support.rows import read_calls, read_messages, read_users
 from tests.support.sockets import eventually
 from tests.support.wired_api import build_api, make_space
 
@@ -34,9 +35,7 @@ async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncp
         await eventually(lambda: bool(upstream.requests))
         client.gone.set()
     await eventually(lambda: upstream.closed == 1)
-    row = await admin.fetchrow("SELECT outcome, status FROM agent_data.upstream_calls")
-    assert row is not None
-    assert row["outcome"] == 2, "gone"
+    assert [row["outcome"] for row in await read_calls(admin)] == [2], "gone"
     await api.journey.settled()
 
 
@@ -46,7 +45,7 @@ async def test_nobody_waits_for_the_worker_on_behalf_of_who_is_gone(pool: Pool, 
     client = Client(api.app)  # type: ignore[arg-type]  # any ASGI application
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(left(client))
-        while not await admin.fetchval("SELECT EXISTS (SELECT FROM agent_data.conversation_history)"):
+        while not await read_messages(admin):
             pass
         client.gone.set()
     await api.journey.settled()
@@ -65,5 +64,5 @@ async def test_headers_of_the_outer_body_stay_outside(pool: Pool, admin: asyncpg
     assert b"expect" not in names
     assert names.count(b"content-type") == 1
     assert sent.url.endswith("/chat/completions")
-    (row,) = await admin.fetch("SELECT external_id FROM agent_data.users")
+    (row,) = await read_users(admin)
     assert row["external_id"] == "ana", "the body's name counts"

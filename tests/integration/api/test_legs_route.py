@@ -15,6 +15,7 @@ from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.faults import StubAnswers, StubPager, asking, bytes_of, in_turn, saying
 from tests.support.journey import Answer, Journey, build_journey, user
+from tests.support.rows import read_messages
 from tests.support.wired_api import WiredApi, all_pages
 
 ON = {"x-mneme-paging": "on"}
@@ -85,9 +86,9 @@ async def test_each_token_is_spent_once(client: httpx.AsyncClient, journey: Jour
 
 async def test_a_leg_is_no_turn(admin: asyncpg.Connection[Any], journey: Journey) -> None:
     answer = await faulted(journey)
-    rows = await admin.fetch("SELECT content, call_id FROM agent_data.conversation_history ORDER BY turn_index")
     call = UUID(answer.headers["x-mneme-call-id"])
-    assert [tuple(row) for row in rows] == [("hi", call), ("Hm. so", call)]
+    stored = [(row["content"], row["call_id"]) for row in await read_messages(admin)]
+    assert stored == [("hi", call), ("Hm. so", call)]
 
 
 async def test_a_leg_has_no_context_and_cannot_be_replayed(client: httpx.AsyncClient, journey: Journey) -> None:

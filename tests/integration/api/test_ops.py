@@ -12,6 +12,7 @@ import pytest
 from app.api import probes
 from app.errors import NotReady
 from app.store.ids import LOCAL_TENANT
+from tests.support.rows import insert_row, read_jobs
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 
@@ -63,11 +64,12 @@ async def test_metrics_are_shown(client: httpx.AsyncClient, api: WiredApi) -> No
 
 async def dead(admin: asyncpg.Connection[Any], n: int, tenant: object = LOCAL_TENANT) -> None:
     for i in range(n):
-        await admin.execute(
-            "INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, status, attempts) "
-            "VALUES (0, 'learn', $1, 'failed', 5)",
-            f'{{"tenant": "{tenant}", "n": {i}}}'.encode(),
-        )
+        await bury(admin, f'{{"tenant": "{tenant}", "n": {i}}}'.encode())
+
+
+async def bury(admin: asyncpg.Connection[Any], payload: bytes) -> None:
+    dead = {"priority": 0, "entrypoint": "learn", "status": "failed", "attempts": 5}
+    await insert_row(admin, "pgqueuer", payload=payload, **dead)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff\xfe", b"no json", b"[1]", b'"x"', b'{"a": "\\u0000"}', b"[" * 100_000])
@@ -75,10 +77,7 @@ async def test_a_payload_that_cannot_be_read_hides_no_other(
     client: httpx.AsyncClient, admin: asyncpg.Connection[Any], api: WiredApi, payload: bytes
 ) -> None:
     await dead(admin, 1)
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, status) VALUES (0, 'learn', $1, 'failed')",
-        payload,
-    )
+    await bury(admin, payload)
     assert (await client.get("/api/v1/queue")).json() == {"queued": 0, "running": 0, "dead": 1}, "it is nobody's"
     listed = (await client.get("/api/v1/queue/dead")).json()["dead"]
     assert [each["payload"]["n"] for each in listed] == [0]
@@ -132,7 +131,7 @@ async def test_dead_letters_are_seen_and_tried_again(client: httpx.AsyncClient, 
 async def test_dead_letters_of_another_tenant(api: WiredApi, admin: asyncpg.Connection[Any]) -> None:
     key, row = await api.tenancy.create_key("acme", "k")
     await dead(admin, 1, row.tenant_id)
-    job = await admin.fetchval("SELECT id FROM agent_data.pgqueuer")
+    job = (await read_jobs(admin))[0]["id"]
     async with api.client() as client:
         assert (await client.get("/api/v1/queue/dead")).json()["dead"] == []
         assert (await client.get("/api/v1/queue")).json()["dead"] == 0

@@ -13,21 +13,16 @@ import pytest
 
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
+from tests.support.rows import count_rows, insert_row, read_consolidation, update_rows
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 OUTCOMES = "/api/v1/outcomes"
 ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 def audit(*memories: str, messages: int = 1, live: int = 0) -> dict[str, Any]:
@@ -80,8 +75,9 @@ async def test_a_good_answer_makes_its_memories_more_important(
     told = (await client.get(f"/api/v1/memories/{first}/history")).json()["events"][-1]
     assert (told["event"], told["actor"], told["after"]["call"]) == ("rated", "api", call)
     assert (await client.get(f"{OUTCOMES}/{call}")).json() == made
-    due = await admin.fetchval("SELECT count(*) FROM agent_data.consolidation_state WHERE due_at IS NOT NULL")
-    assert due == 1, "there may be a pattern in it"
+    assert [row["due_at"] is not None for row in await read_consolidation(admin)] == [True], (
+        "there may be a pattern in it"
+    )
 
 
 async def test_the_last_word_counts_once(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:
@@ -133,12 +129,13 @@ async def test_memories_of_earlier_blocks_that_still_stood_in_the_prompt_count(
     gone, earlier, own = [await remember(client, text) for text in ("Gone", "Earlier", "Own")]
     session, at = UUID(int=7), api.clock.now()
     for n, memory in enumerate((gone, earlier)):
-        await admin.execute(
-            "INSERT INTO agent_data.context_blocks VALUES ($1, $2, $3, 0, $4, 'c', 'm', 't', $5, NULL, 3, $6)",
-            ANA, ids.LOCAL_TENANT, session, UUID(int=n), [UUID(memory), UUID(int=50)], at + timedelta(seconds=n),
+        await insert_row(
+            admin, "context_blocks", user_id=ANA, tenant_id=ids.LOCAL_TENANT, session_id=session, epoch=0,
+            message_id=UUID(int=n), chain_hash=b"c", message_hash=b"m", text="t", token_count=3,
+            item_ids=[UUID(memory), UUID(int=50)], created_at=at + timedelta(seconds=n),
         )  # fmt: skip
     call = await capture(turns, CapturedCall(at + timedelta(seconds=5), session=session, audit=audit(own, live=1)))
-    await admin.execute("UPDATE agent_data.compilations SET session_id = $1", session)
+    await update_rows(admin, "compilations", {}, session_id=session)
     made = await rate(client, call, 201, outcome="positive")
     assert {each["id"] for each in made["memories"]} == {earlier, own}, "messages and unknown ids are left out"
 
@@ -237,16 +234,4 @@ async def test_an_outcome_goes_with_its_user_and_none_comes_after(
     receipt = await Eraser(own_connection(database, ERASER_ROLE), Queries.load(), clock).erase(ids.LOCAL_TENANT, ANA)
     assert (receipt.counts["answer_outcomes"], receipt.counts["memory_outcomes"]) == (1, 1)
     await rate(client, call, 404, outcome="positive")
-    # Even where the call is still there, as it is while an erasure runs.
-    late = await admin.fetchval(
-        "SELECT agent_data.rate_answer($1, $2, $3, 1, NULL, '{}', '{}', now())", ids.LOCAL_TENANT, ANA, UUID(call)
-    )
-    assert late is None
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.answer_outcomes") == 0
-
-
-async def test_the_formula_of_the_seed(admin: asyncpg.Connection[Any]) -> None:
-    """Seed 001 §4.3: importance += 0.1; beyond it, the bounds."""
-    for before, score, after in ((0.85, 1, 0.95), (0.5, -1, 0.4), (0.98, 1, 1), (0.02, -1, 0), (0.5, 0.3, 0.53)):
-        found = await admin.fetchval("SELECT agent_data.outcome_importance($1, $2, 0.1)", before, score)
-        assert found == pytest.approx(after, abs=1e-6)
+    assert await count_rows(admin, "answer_outcomes") == 0

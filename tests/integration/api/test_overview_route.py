@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
 
 from app.features import overview as overview
-from app.store import ids
-from app.store.pools import Pool
-from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
 from tests.support.cases import cases
+from tests.support.rows import update_rows
 from tests.support.wired_api import WiredApi, error_of
 
 OVERVIEW = "/api/v1/overview"
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 async def told(client: httpx.AsyncClient, **params: Any) -> dict[str, Any]:
@@ -71,15 +64,10 @@ async def test_degradations_by_reason_and_what_does_not_count(
 ) -> None:
     at = api.clock.now() - timedelta(minutes=1)
     stored = [await capture(turns, CapturedCall(at)) for _ in range(5)]
-    sql = "UPDATE agent_data.upstream_calls SET {} WHERE call_id = $1"
-    degraded = "memory_status = 'degraded', reason = "
-    for call, change in zip(
-        stored,
-        (degraded + "'deadline'", degraded + "'deadline'", degraded + "NULL",
-         """metadata = '{"leg_of": "x"}'""", """metadata = '{"imported": {}}'"""),
-        strict=True,
-    ):  # fmt: skip
-        await admin.execute(sql.format(change), call)
+    changes = [{"memory_status": "degraded", "reason": reason} for reason in ("deadline", "deadline", None)]
+    changes += [{"metadata": '{"leg_of": "x"}'}, {"metadata": '{"imported": {}}'}]
+    for call, change in zip(stored, changes, strict=True):
+        await update_rows(admin, "upstream_calls", {"call_id": UUID(call)}, **change)
     total = (await told(client, hours=1))["totals"]
     assert (total["calls"], total["degraded"]) == (3, {"deadline": 2, "unknown": 1})
 
@@ -123,61 +111,3 @@ async def test_windows_are_bounded(client: httpx.AsyncClient, hours: str) -> Non
     answer = await client.get(OVERVIEW, params={"hours": hours})
     assert answer.status_code == 400
     assert error_of(answer)["param"] == "hours"
-
-
-CROWD = """
-INSERT INTO agent_data.upstream_calls (call_id, tenant_id, user_id, created_at, method, path, upstream, outcome, memory_status)
-SELECT overlay(agent_data.uuid7_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, $1,
-       md5((n % 40)::text)::uuid, at,
-       'POST', '/v1/x', 'u', 0, 'ok'
-FROM (SELECT n, $2::timestamptz - n * interval '1 minute' AS at FROM generate_series(1, 3000) n) x
-"""
-
-
-async def test_the_months_of_the_window_are_opened_and_no_other(
-    turns: TurnStore, api: WiredApi, admin: Any, pool: Pool
-) -> None:
-    """By an index, a span at a time; the plan is that of the server's own role."""
-    now = api.clock.now()
-    await admin.execute(
-        "SELECT agent_data.ensure_capture_partitions(($1::timestamptz - interval '70 days')::date, $1::date)", now
-    )
-    for n in range(30):
-        await capture(turns, CapturedCall(now - timedelta(minutes=1, days=2 * n)))
-    await admin.execute(CROWD, ids.LOCAL_TENANT, now)
-    await admin.execute("ANALYZE agent_data.upstream_calls")
-    of = overview.spans(1, now)
-    for user, index in ((None, "tenant"), (ids.user_id(ids.LOCAL_TENANT, "ana"), "user")):
-        for mode in ("force_custom_plan", "force_generic_plan"):
-            scans = await _scans(pool, user, of, mode)
-            partitions = {table for table, _ in scans}
-            assert len({each for each in partitions if each.startswith("upstream_calls")}) <= 1 + (now.day == 1), scans
-            assert scans, "nothing was read"
-            assert all(name and index in name for table, name in scans if table.startswith("upstream_calls")), scans
-
-
-async def _scans(pool: Pool, user: Any, of: Any, mode: str) -> list[tuple[str, str | None]]:
-    async with pool.transaction(ids.LOCAL_TENANT) as connection:
-        await connection.execute(f"SET LOCAL plan_cache_mode = {mode}; SET LOCAL enable_seqscan = off")
-        await connection.execute(
-            "PREPARE overview_plan (uuid, uuid, timestamptz[], timestamptz[], integer, integer) AS "
-            + Queries.load()["overview.figures"]
-        )
-        lows, highs = ([str(getattr(each, name)) for each in of] for name in ("since", "until"))
-        given = f"{ids.LOCAL_TENANT!s}"
-        who = f"'{user}'" if user is not None else "NULL"
-        plan = await connection.fetchval(
-            "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE overview_plan"
-            f" ('{given}', {who}, '{{{','.join(lows)}}}', '{{{','.join(highs)}}}', 500, 20)"
-        )
-        await connection.execute("DEALLOCATE overview_plan")
-    found: list[tuple[str, str | None]] = []
-
-    def walk(node: dict[str, Any]) -> None:
-        if node.get("Actual Rows") and "Relation Name" in node:
-            found.append((node["Relation Name"], node.get("Index Name")))
-        for each in node.get("Plans", []):
-            walk(each)
-
-    walk((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
-    return found

@@ -22,6 +22,7 @@ from app.store.queries import Queries
 from app.store.tenancy import KeyLimits
 from app.store.turns import TurnStore
 from tests.support.journey import UPSTREAM, Answer, Journey, build_journey, completion, user
+from tests.support.rows import insert_row, read_memories, read_memory, read_messages, set_memories
 from tests.support.wired_api import PATIENT_MS, HashEmbedder, WiredApi, error_of
 
 READ = {"x-mneme-memory": "read-only"}
@@ -37,8 +38,7 @@ async def say(api: WiredApi, admin: asyncpg.Connection[Any], *texts: str, key: s
     for text in texts:
         answer = await api.journey.ask([user(text)], headers=headers)
         assert answer.status == 200, answer.body
-    rows = await admin.fetch("SELECT content, message_id FROM agent_data.conversation_history")
-    found = {row["content"]: row["message_id"] for row in rows}
+    found = {row["content"]: row["message_id"] for row in await read_messages(admin)}
     return [found[text] for text in texts]
 
 
@@ -48,12 +48,10 @@ async def memory(
     """A memory of the user's, of these messages."""
     made = ids.uuid7(datetime.now(UTC))
     told = [{"message_id": str(each), "session_id": str(each), "quote": text} for each in sources]
-    await admin.execute(
-        "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, kind, content_text,"
-        " content_hash, provenance_type, token_count, source_message_ids, sources)"
-        " VALUES ($1, $2, $3, 3, 1, $4, $5, $6, $7, $8, $9, $10)",
-        made, LOCAL, ids.LOCAL_TENANT, kind, text, sha256(text.encode()).digest(), provenance, len(text.split()) + 3,
-        list(sources), json.dumps(told),
+    await insert_row(
+        admin, "memory_store", memory_id=made, user_id=LOCAL, tenant_id=ids.LOCAL_TENANT, memory_tier=3, memory_scope=1,
+        kind=kind, content_text=text, content_hash=sha256(text.encode()).digest(), provenance_type=provenance,
+        token_count=len(text.split()) + 3, source_message_ids=list(sources), sources=json.dumps(told),
     )  # fmt: skip
     return made
 
@@ -236,7 +234,7 @@ async def test_a_bad_memory_is_not_worth_its_tokens_any_more(
         await memory(admin, f"Heard that garden tool number {number} is rusty")
     shown = []
     for importance in (1.0, 0.5, 0.0):
-        await admin.execute("UPDATE agent_data.memory_store SET importance = $1", importance)
+        await set_memories(admin, await read_memories(admin), importance=importance)
         await ask(api.journey, "Which of my garden tools is rusty?", {"x-mneme-price": "frugal"})
         shown.append(block(api.journey).count("is rusty"))
     assert shown == sorted(shown, reverse=True)
@@ -252,5 +250,4 @@ async def test_a_memory_is_used_where_its_message_stood_for_it(
     assert "third flower pot" in block(api.journey)
     assert "somewhere" not in block(api.journey)
     assert await rate(client, answer.headers["x-mneme-call-id"], "positive") == [str(made)]
-    importance = await admin.fetchval("SELECT importance FROM agent_data.memory_store WHERE memory_id = $1", made)
-    assert importance == pytest.approx(0.6)
+    assert (await read_memory(admin, made))["importance"] == pytest.approx(0.6)

@@ -34,6 +34,7 @@ from app.store.sessions import Sessions
 from app.store.tenancy import KeyLimits, Tenancy
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
 from tests.support.responses import response_of, said
+from tests.support.rows import count_rows, read_spend, update_rows
 from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 from tests.support.wired_api import TTL, error_of
 
@@ -93,12 +94,8 @@ async def desk(pool: Pool, admin: asyncpg.Connection[Any]) -> Desk:
 async def test_the_stored_request_is_sent_and_the_answers_compared(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
     (memory,) = await desk.stage.remember(FACT)
     call = (await desk.stage.ask([user("What about my chess?")])).headers["x-mneme-call-id"]
-    tables = ("upstream_calls", "conversation_history", "compilations", "spend_entries")
-
-    async def count_rows() -> list[int]:
-        return [await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") for table in tables]
-
-    before = await count_rows()
+    stored = ("upstream_calls", "conversation_history", "compilations")
+    before = await count_rows(admin, *stored), await count_rows(admin, "spend_entries")
     compared = await desk.replay(call)
     assert compared["text"]["now"] == "Chess, as ever."
     assert compared["text"]["difference"][:2] == ["--- was", "+++ now"]
@@ -110,9 +107,8 @@ async def test_the_stored_request_is_sent_and_the_answers_compared(desk: Desk, a
     assert FACT.encode() in asked.body
     assert (b"authorization", b"Bearer sk-upstream") in asked.headers
     # It was paid for, and nothing else: no turn, no capture, nothing to learn from.
-    assert await count_rows() == [*before[:3], before[3] + 1]
-    spent = await admin.fetchrow("SELECT * FROM agent_data.spend_entries ORDER BY call_id DESC LIMIT 1")
-    assert spent is not None
+    assert (await count_rows(admin, *stored), await count_rows(admin, "spend_entries")) == (before[0], before[1] + 1)
+    spent = (await read_spend(admin))[-1]
     assert (spent["model"], spent["user_id"]) == ("gpt-4o", ANA)
     assert spent["cost_microcents"] > 0
 
@@ -178,7 +174,7 @@ async def test_another_upstream_gets_its_own_name_for_the_model(pool: Pool, admi
 
 async def test_an_upstream_that_fails_is_a_finding(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
     call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
-    spent = await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries")
+    spent = await count_rows(admin, "spend_entries")
     desk.upstream.script = lambda asked: error(429, "slow down")
     compared = await desk.replay(call)
     assert (compared["status"]["now"], compared["identical"]) == (429, False)
@@ -190,7 +186,7 @@ async def test_an_upstream_that_fails_is_a_finding(desk: Desk, admin: asyncpg.Co
     desk.upstream.script = lambda asked: completion("x" * 20_000)
     compared = await desk.replay(call)
     assert "longer than 10000 bytes" in compared["error"]["now"]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries") == spent + 1
+    assert await count_rows(admin, "spend_entries") == spent + 1
 
 
 async def test_who_may_not(desk: Desk) -> None:
@@ -239,7 +235,6 @@ async def test_what_cannot_be_sent_again_says_why(desk: Desk, admin: asyncpg.Con
     desk.stage.journey.upstream.script = lambda asked: Reply(chunks=[b'{"data": []}'])
     embedded = await desk.stage.journey.post(b'{"model": "m", "input": "x"}', path="/v1/embeddings")
     await desk.stage.journey.settled()
-    set_metadata = "UPDATE agent_data.upstream_calls SET metadata = $2 WHERE call_id = $1"
     async with desk.client() as client:
         for body in (b'{"what": 1}', b"[]"):
             assert (await client.post(f"/api/v1/calls/{call}/replay", content=body)).status_code == 400
@@ -251,6 +246,6 @@ async def test_what_cannot_be_sent_again_says_why(desk: Desk, admin: asyncpg.Con
 
         assert await refuse(embedded.headers["x-mneme-call-id"]) == (409, "not_a_chat")
         for metadata, code in (({"captured": False}, "not_captured"), ({"redacted": ["sent"]}, "capture_redacted")):
-            await admin.execute(set_metadata, UUID(call), json.dumps(metadata))
+            await update_rows(admin, "upstream_calls", {"call_id": UUID(call)}, metadata=json.dumps(metadata))
             assert await refuse(call) == (409, code)
     assert desk.upstream.requests == []

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from app.api.scope import Gate
 from app.features.cards.keeper import TOOL
 from app.store.ids import LOCAL_TENANT
+from tests.support.rows import delete_rows, find_tables, insert_row, read_rows
 from tests.support.wired_api import WiredApi, error_of
 
 PARAMETER = re.compile(r"{\w+}")
@@ -120,13 +121,11 @@ async def test_a_key_that_was_unknown_works_soon_after_it_is_made(
     locked: WiredApi, admin: asyncpg.Connection[Any]
 ) -> None:
     key, _ = await locked.tenancy.create_key("acme", "a")
-    (saved,) = await admin.fetch("DELETE FROM agent_data.api_keys RETURNING *")
+    (saved,) = await read_rows(admin, "api_keys")
+    await delete_rows(admin, "api_keys")
     async with locked.client(key) as client:
         assert (await client.get("/api/v1/users")).status_code == 401
-        await admin.execute(
-            "INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint) VALUES ($1, $2, $3, 'a', '')",
-            saved["key_hash"], saved["key_id"], saved["tenant_id"],
-        )  # fmt: skip
+        await insert_row(admin, "api_keys", **saved)
         locked.clock.move(timedelta(seconds=3))
         assert (await client.get("/api/v1/users")).status_code == 200
 
@@ -284,6 +283,4 @@ async def test_keys_are_listed_without_themselves(locked: WiredApi, admin: async
     assert await locked.tenancy.list_keys("acme") == [row]
     assert len(await locked.tenancy.list_keys()) == 2
     assert row.scopes == ["read"]
-    stored = await admin.fetchval("SELECT t::text FROM agent_data.api_keys t WHERE key_id = $1", row.key_id)
-    assert key not in stored
-    assert key.encode().hex() not in stored
+    assert await find_tables(admin, key) == set()

@@ -17,6 +17,7 @@ from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.cases import cases
 from tests.support.context_samples import tail_of
+from tests.support.rows import count_rows, read_jobs, read_rows, set_message, set_session, set_summary, suppress
 from tests.support.wired_api import HashEmbedder, WiredApi, all_pages, error_of
 
 TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
@@ -211,26 +212,15 @@ async def test_history_is_read_backwards(client: httpx.AsyncClient) -> None:
 
 async def test_added_messages_are_learned_from(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     added = await append(client, "s", TURN, user="ana")
-    (row,) = await admin.fetch("SELECT entrypoint, payload, dedupe_key FROM agent_data.pgqueuer")
-    payload = orjson.loads(row["payload"])
-
-    assert row["entrypoint"] == "learn"
-    user = ids.user_id(ids.LOCAL_TENANT, "ana")
-    assert payload.pop("from") <= payload.pop("to")
-    assert payload == {
-        "call": None,
-        "tenant": str(ids.LOCAL_TENANT),
-        "user": str(user),
-        "session": added["session_id"],
-        "session_name": "s",
-        "messages": [each["id"] for each in added["messages"]],
-        "confined": False,
-    }
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
+    (job,) = await read_jobs(admin)
+    assert (job["entrypoint"], orjson.loads(job["payload"])["messages"]) == (
+        "learn",
+        [each["id"] for each in added["messages"]],
+    )
     await append(client, "s", TURN, learn=False)
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 1
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 0") == 2
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.conversation_history WHERE NOT hidden") == 2
+    assert await count_rows(admin, "pgqueuer") == 1
+    assert await count_rows(admin, "embeddings", item_kind=0) == 2
+    assert await count_rows(admin, "conversation_history", hidden=False) == 2
     assert len((await client.get("/api/v1/sessions/s/history")).json()["messages"]) == 4
 
 
@@ -270,11 +260,7 @@ async def test_a_branch_shows_what_it_shares(client: httpx.AsyncClient, admin: a
     made = (await client.post("/api/v1/sessions", json={"user": "ana", "id": "branch"})).json()
     twig = (await client.post("/api/v1/sessions", json={"user": "ana", "id": "twig"})).json()
     for child, parent, at in ((made["id"], trunk["session_id"], 2), (twig["id"], made["id"], 3)):
-        await admin.execute(
-            "UPDATE agent_data.sessions SET parent_session_id = $2, branch_turn_index = $3, turn_count = $3 "
-            "WHERE session_id = $1",
-            child, parent, at,
-        )  # fmt: skip
+        await set_session(admin, child, parent_session_id=parent, branch_turn_index=at, turn_count=at)
     await append(client, "branch", [{"role": "user", "content": f"b{i}"} for i in range(2)])
     await append(client, "twig", [{"role": "user", "content": "w"}])
 
@@ -296,10 +282,7 @@ async def test_a_branch_shows_what_it_shares(client: httpx.AsyncClient, admin: a
 async def test_suppressed_messages_are_not_shown(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
     added = await append(client, "s", [{"role": "user", "content": c} for c in "abc"], user="ana")
     for i, reason in ((0, "forgotten"), (1, "superseded")):
-        await admin.execute(
-            "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, $4)",
-            ids.user_id(ids.LOCAL_TENANT, "ana"), ids.LOCAL_TENANT, UUID(added["messages"][i]["id"]), reason,
-        )  # fmt: skip
+        await suppress(admin, ids.user_id(ids.LOCAL_TENANT, "ana"), added["messages"][i]["id"], reason)
     rows = (await client.get("/api/v1/sessions/s/history")).json()["messages"]
     assert [each["content"] for each in rows] == ["b", "c"]
 
@@ -414,14 +397,9 @@ async def test_what_a_branch_shares_is_deleted_from_both(
 ) -> None:
     added = await append(client, "root", TURN, user="ana")
     branch = await append(client, "branch", [{"role": "user", "content": "Otherwise."}], user="ana")
-    await admin.execute(
-        "UPDATE agent_data.sessions SET parent_session_id = $1, branch_turn_index = 1 WHERE session_id = $2",
-        UUID(added["session_id"]), UUID(branch["session_id"]),
-    )  # fmt: skip
-    await admin.execute("ALTER TABLE agent_data.conversation_history DISABLE TRIGGER append_only")
-    await admin.execute(
-        "UPDATE agent_data.conversation_history SET turn_index = 2 WHERE session_id = $1", UUID(branch["session_id"])
-    )
+    parent = {"parent_session_id": UUID(added["session_id"]), "branch_turn_index": 1}
+    await set_session(admin, UUID(branch["session_id"]), **parent)
+    await set_message(admin, UUID(branch["messages"][0]["id"]), turn_index=2)
     asked, answered = (each["id"] for each in added["messages"])
     # The answer is the parent's alone.
     assert (await client.delete(f"/api/v1/sessions/branch/messages/{answered}")).status_code == 404
@@ -467,7 +445,7 @@ async def test_sessions_are_found_by_what_they_were_about(
     client: httpx.AsyncClient, api: WiredApi, admin: asyncpg.Connection[Any], pool: Pool
 ) -> None:
     """By the vector of the summary where it is in the present space, else by its words."""
-    space = await admin.fetchval("SELECT min(space) FROM agent_data.embedding_spaces")
+    space = min(row["space"] for row in await read_rows(admin, "embedding_spaces"))
     about = {
         "trip": "Planned a train trip to Porto.",
         "bread": "Baked sourdough bread.",
@@ -476,11 +454,7 @@ async def test_sessions_are_found_by_what_they_were_about(
     for name, summary in about.items():
         await client.post("/api/v1/sessions", json={"user": "ana", "id": name})
         vector = (await HashEmbedder().embed([summary]))[0]
-        await admin.execute(
-            "UPDATE agent_data.sessions SET summary_text = $2, summary_embedding = $3::text::halfvec, summary_space = $4"
-            " WHERE external_id = $1",
-            name, summary, str(vector.tolist()), space if name != "tax" else -1,
-        )  # fmt: skip
+        await set_summary(admin, name, summary, vector.tolist(), space if name != "tax" else -1)
     await client.post("/api/v1/sessions", json={"user": "ana", "id": "new"})
     await client.post("/api/v1/sessions", json={"user": "bob", "id": "other"})
 

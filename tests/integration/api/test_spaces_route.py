@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -15,6 +16,7 @@ from app.store.erasure import ERASER_ROLE, NOTE, Eraser, own_connection
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
 from app.store.spaces import MOST_SPACES
+from tests.support.rows import count_rows, delete_rows, insert_row, read_memories, read_rows, set_memories
 from tests.support.wired_api import WiredApi, error_of
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -90,10 +92,7 @@ async def test_who_is_no_member_says_reads_and_imports_nothing(
     both = lines({"content": "hello"}, {"content": SAID, "space": "ops", "user": "eve"})
     answer = await client.post("/api/v1/import", content=both, headers=LINES)
     assert (answer.status_code, [each["line"] for each in answer.json()["errors"]]) == (400, [2])
-    counts = (
-        "SELECT (SELECT count(*) FROM agent_data.memory_store) + (SELECT count(*) FROM agent_data.conversation_history)"
-    )
-    assert await admin.fetchval(counts) == 0, "nothing is half stored"
+    assert await count_rows(admin, "memory_store", "conversation_history") == 0, "nothing is half stored"
 
 
 @pytest.mark.parametrize(
@@ -157,13 +156,13 @@ async def test_the_receipt_of_a_space_says_what_went_and_what_stays(
     assert receipt["rows"] == sum(receipt["tables"].values())
     assert "Captured calls" in receipt["note"]
     assert "MNEME_CAPTURE_DAYS" in receipt["note"]
-    for table in ("spaces", "memory_store", "memory_events", "index_items", "users"):
-        assert await admin.fetchval(f"SELECT count(*) FROM agent_data.{table} WHERE user_id = $1", space) == 0, table
-    for table in ("space_members", "space_sayings"):
-        assert await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") == 0, table
+    assert (
+        await count_rows(admin, "spaces", "memory_store", "memory_events", "index_items", "users", user_id=space) == 0
+    )
+    assert await count_rows(admin, "space_members", "space_sayings") == 0
     assert (await client.get("/api/v1/spaces/ops")).status_code == 404
     # A new one of the same name may learn the same again.
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.erased_contents") == 0
+    assert await count_rows(admin, "erased_contents") == 0
     # The same of a user who said something there; not of one who did not.
     await made(client, "ops", "ana")
     await client.post("/api/v1/memories", json={"user": "ana", "text": "Another rule.", "space": "ops"})
@@ -254,11 +253,9 @@ async def test_what_was_learned_from_others_words_is_not_taken_back_by_one(
     known = await ids_in(client, "ops")
     for text, sources in (("Both deploy.", ["ana", "bob"]), ("Ana deploys.", ["ana"])):
         await client.post("/api/v1/memories", json={"user": "ana", "text": text, "space": "ops"})
-        await admin.execute(
-            "UPDATE agent_data.memory_store SET source_message_ids = $2 WHERE content_text = $1",
-            text, [known[f"{each} deploys."] for each in sources],
-        )  # fmt: skip
-    await admin.execute("DELETE FROM agent_data.space_sayings WHERE item_kind = 1")
+        sayings = [UUID(known[f"{each} deploys."]) for each in sources]
+        await set_memories(admin, await read_memories(admin, content_text=text), source_message_ids=sayings)
+    await delete_rows(admin, "space_sayings", item_kind=1)
     learned = await ids_in(client, "ops")
     assert (await take_back(client, learned["Both deploy."], "ana")).status_code == 409
     assert (await take_back(client, learned["Ana deploys."], "bob")).status_code == 404
@@ -298,9 +295,9 @@ async def test_a_new_space_has_none_of_the_members_of_an_old_one(
 ) -> None:
     """Not even one who came while that was being erased: it had the same id."""
     await made(client, "ops", "ana")
-    (row,) = await admin.fetch("SELECT * FROM agent_data.space_members")
+    (row,) = await read_rows(admin, "space_members")
     await client.delete("/api/v1/spaces/ops")
-    await admin.execute("INSERT INTO agent_data.space_members VALUES ($1, $2, $3, $4)", *row.values())
+    await insert_row(admin, "space_members", **row)
     await made(client, "ops", "bob")
     members = (await client.get("/api/v1/spaces/ops/members")).json()["members"]
     assert [each["user"] for each in members] == ["bob"]

@@ -22,6 +22,7 @@ from app.store.queries import Queries
 from app.store.tenancy import KeyLimits
 from app.store.turns import TurnStore
 from tests.support.cases import cases
+from tests.support.rows import count_rows, delete_rows, insert_row
 from tests.support.wired_api import WiredApi, WordCounter, all_pages, error_of
 
 SPEND = "/api/v1/spend"
@@ -62,14 +63,10 @@ async def spent(client: httpx.AsyncClient, by: str = "day", **params: Any) -> li
 
 
 async def test_spend_by_everything(client: httpx.AsyncClient, book: Book, admin: asyncpg.Connection[Any]) -> None:
-    await admin.execute(
-        "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $3, 'ana'), ($2, $3, 'bob')",
-        ANA, BOB, LOCAL_TENANT,
-    )  # fmt: skip
-    await admin.execute(
-        "INSERT INTO agent_data.api_keys (key_hash, key_id, tenant_id, name, hint) VALUES ('\\x01', $1, $2, 'app', 'h')",
-        KEY, LOCAL_TENANT,
-    )  # fmt: skip
+    for name in ("ana", "bob"):
+        await client.post("/api/v1/users", json={"id": name})
+    key = {"key_hash": b"1", "key_id": KEY, "tenant_id": LOCAL_TENANT, "name": "app", "hint": "h"}
+    await insert_row(admin, "api_keys", **key)
     await book.call()
     await book.call(user_id=BOB, model="o3", key_id=None, session_id=None)
     await book.call(user_id=ids.nobody(LOCAL_TENANT), model="mine", cost_microcents=0, priced=False)
@@ -94,7 +91,7 @@ async def test_spend_by_everything(client: httpx.AsyncClient, book: Book, admin:
             "mine": 0,
         }
         await fold(admin)
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries") == 0
+    assert await count_rows(admin, "spend_entries") == 0
 
 
 async def test_a_call_is_spent_once_and_outlives_its_record(
@@ -106,7 +103,7 @@ async def test_a_call_is_spent_once_and_outlives_its_record(
     assert await fold(admin) == 1
     await book.call(call=call)
     assert (await spent(client))[0]["calls"] == 1
-    await admin.execute("TRUNCATE agent_data.upstream_calls")
+    await delete_rows(admin, "upstream_calls")
     assert (await spent(client))[0]["cost_microcents"] == 7
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from app.store.pools import Pool
+from tests.support.rows import find_tables
 from tests.support.wired_api import build_api, error_of, make_space
 
 CARD = "4111 1111 1111 1111"
@@ -18,15 +19,6 @@ TEXTS = {
     "a key": "Uses sk-proj-abcdefghijklmnop1234",
     "a password": "The password of the safe is hunter2",
 }
-
-
-async def nothing_holds(admin: asyncpg.Connection[Any], word: str) -> bool:
-    for table in ("memory_store", "memory_events", "user_facts", "user_fact_changes"):
-        if await admin.fetchval(
-            f"SELECT EXISTS (SELECT FROM agent_data.{table} t WHERE t::text LIKE '%' || $1 || '%')", word
-        ):
-            return False
-    return True
 
 
 def check(answer: httpx.Response, param: str) -> None:
@@ -55,7 +47,7 @@ async def test_no_way_in_takes_a_secret(client: httpx.AsyncClient, admin: asyncp
     assert [each["done"] for each in done["results"]] == ["failed", "created", "failed"]
     assert {each["error"]["code"] for each in done["results"] if each["error"]} == {"not_remembered"}
     check(await client.put("/api/v1/users/ana/facts/note", json={"value": {"deep": [text]}}), "value")
-    assert await nothing_holds(admin, word)
+    assert await find_tables(admin, word) == set()
 
 
 async def test_a_facts_key_says_what_its_value_is(client: httpx.AsyncClient) -> None:

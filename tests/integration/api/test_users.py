@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
 from tests.integration.api.test_sessions import append
+from tests.support.rows import read_rows, read_users, update_rows
 from tests.support.wired_api import all_pages, error_of
 
 
@@ -51,7 +53,8 @@ async def test_a_turn_moves_when_a_user_was_last_active(
     first = await active()
     await append(client, "s", [{"role": "user", "content": "hi again"}], user="ana")
     assert await active() == first, "to the minute"
-    await admin.execute("UPDATE agent_data.users SET last_active = last_active - interval '1 hour'")
+    (row,) = await read_users(admin)
+    await update_rows(admin, "users", {}, last_active=row["last_active"] - timedelta(hours=1))
     hour_ago = await active()
     await append(client, "s", [{"role": "user", "content": "then", "created_at": "2024-05-01T10:00:00Z"}], user="ana")
     moved = await active()
@@ -94,7 +97,7 @@ async def test_erasing_leaves_a_receipt_and_no_user(client: httpx.AsyncClient, a
     assert (await client.get("/api/v1/users/ben")).status_code == 200
     again = await client.delete("/api/v1/users/ana%2F1")
     assert (again.status_code, error_of(again)["type"]) == (404, "not_found_error")
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.erasures WHERE finished_at IS NOT NULL") == 2
+    assert [row["finished_at"] is not None for row in await read_rows(admin, "erasures")] == [True, True]
 
 
 async def test_two_erasures_at_once_do_not_meet(client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:

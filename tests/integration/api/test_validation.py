@@ -18,6 +18,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.validation import Validation
 from tests.support.lives import one, put, told
+from tests.support.rows import count_rows, insert_row, read_memories, read_memory
 from tests.support.wired_api import WiredApi, error_of
 
 ANA = ids.user_id(LOCAL_TENANT, "ana")
@@ -34,10 +35,8 @@ async def _old(api: WiredApi, admin: asyncpg.Connection[Any], text: str = "Lives
             "is_validated": True, "validated_by": "user", "confidence": 0.85, "importance": 0.8,
         } | given,
     )  # fmt: skip
-    await admin.execute(
-        "INSERT INTO agent_data.routes (tenant_id, id, user_id, kind, target) VALUES ($1, $2, $3, 'memory', $2)",
-        LOCAL_TENANT, memory, given.get("user_id", ANA),
-    )  # fmt: skip
+    user = given.get("user_id", ANA)
+    await insert_row(admin, "routes", tenant_id=LOCAL_TENANT, id=memory, user_id=user, kind="memory", target=memory)
     return memory
 
 
@@ -89,7 +88,7 @@ async def test_what_was_asked_is_not_asked_again_for_a_week(
     api.clock.move(timedelta(days=1))
     assert len(await _due(client)) == 1
     assert (await _say(client, memory, answer="yes")).status_code == 200
-    assert await admin.fetchval("SELECT details FROM agent_data.memory_store WHERE memory_id = $1", memory) == "{}"
+    assert (await read_memory(admin, memory))["details"] == "{}"
 
 
 async def test_yes(api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]) -> None:
@@ -158,7 +157,7 @@ async def test_a_correction_takes_its_place(
     assert (new["confidence"], new["validated_by"], new["expires_at"]) == (pytest.approx(0.85), "user", None)
     # It is reachable as any other: by its id and its vector.
     assert (await client.get(f"/api/v1/memories/{new['id']}")).json()["text"] == new["text"]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", UUID(new["id"])) == 1
+    assert await count_rows(admin, "embeddings", item_id=UUID(new["id"])) == 1
     assert await told(admin, UUID(new["id"])) == ["created"]
     assert await told(admin, memory) == ["superseded"]
 
@@ -181,7 +180,7 @@ async def test_of_two_answers_at_once_one_is_taken(
         *(_say(client, memory, answer="no", correction=f"Lives in {place}") for place in ("Porto", "Faro", "Braga"))
     )
     assert sorted(each.status_code for each in answers) == [200, 409, 409]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.memory_store WHERE is_active") == 1
+    assert len(await read_memories(admin, is_active=True)) == 1
     other = await _old(api, admin, "Drinks tea")
     both = await asyncio.gather(*(_say(client, other, answer="yes") for _ in range(2)))
     assert [each.status_code for each in both] == [200, 200]

@@ -23,6 +23,7 @@ from app.providers.tokens import Tokenizers
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.paged import made, moved, record
+from tests.support.rows import ensure_space
 from tests.support.wired_api import HashEmbedder, make_space
 from tests.unit.paging.micro_faults import questions, sources
 
@@ -128,9 +129,7 @@ async def test_the_labelled_questions_are_answered_from_the_store(
 ) -> None:
     """docs/explanation/paging.md: 82 of 94 where all objects are measured; here the store chooses eight of them first."""
     embedder = WordLlamaEmbedder()
-    space = await admin.fetchval(
-        "SELECT agent_data.ensure_embedding_space($1, $2)", embedder.space, embedder.dimensions
-    )
+    space = await ensure_space(admin, embedder.space, embedder.dimensions)
     objects = [
         made(
             MINE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +38,20 @@ from tests.support.journey import (
     system,
     user,
 )
+from tests.support.rows import (
+    count_rows,
+    find_tables,
+    read_audit,
+    read_blocks,
+    read_calls,
+    read_messages,
+    read_rows,
+    read_sessions,
+    read_streams,
+    set_memory,
+    suppress,
+    update_rows,
+)
 from tests.support.wired_api import HashEmbedder, make_space
 
 THINGS = [
@@ -68,7 +83,7 @@ async def test_a_system_prompt_with_a_clock_changes_nothing(world: World) -> Non
         transcript += [user(f"And now? {n}"), assistant(answer.text)]
         sessions.append(answer.session)
     assert len(set(sessions)) == 1
-    prompts = await world.rows("SELECT prompt FROM agent_data.system_prompts ORDER BY 1")
+    prompts = await read_rows(world.admin, "system_prompts", "prompt")
     assert [row["prompt"] for row in prompts] == ["It is 0 o'clock.", "It is 1 o'clock."]
 
 
@@ -101,7 +116,7 @@ async def test_an_edit_in_the_middle_is_a_branch(world: World) -> None:
     edited = [*transcript[:4], user("Something else?")]
     answer = await world.ask(edited)
     assert answer.session != sessions[0]
-    branch = (await world.rows("SELECT * FROM agent_data.sessions WHERE session_id = $1", UUID(answer.session)))[0]
+    (branch,) = await read_sessions(world.admin, session_id=UUID(answer.session))
     assert str(branch["parent_session_id"]) == sessions[0]
     assert branch["branch_turn_index"] == 4
     assert await world.history(answer.session) == [
@@ -181,9 +196,7 @@ async def test_an_unknown_transcript_with_a_history_is_a_new_session_as_it_stand
     # The same few-shot beginning belongs to many conversations: it makes no branch of the first.
     other = await world.ask([*told[:4], user("q4")])
     assert other.session != answer.session
-    assert (await world.rows("SELECT count(*) AS n FROM agent_data.sessions WHERE parent_session_id IS NOT NULL"))[0][
-        "n"
-    ] == 0
+    assert {row["parent_session_id"] for row in await read_sessions(world.admin)} == {None}
 
 
 async def test_an_answer_that_the_client_changed_is_still_the_answer(world: World) -> None:
@@ -218,9 +231,7 @@ async def test_an_interrupted_stream_is_kept_as_far_as_it_came(world: World) -> 
     with_script(world, lambda asked: stream("Once upon", " a time", done=False, finish=None, end=[UpstreamBroke("x")]))
     broken = await world.journey.ask([user("A story!")], stream=True)
     assert not broken.whole
-    row = (
-        await world.rows("SELECT content, finish_reason, metadata FROM agent_data.conversation_history WHERE role = 2")
-    )[0]
+    (row,) = await read_messages(world.admin, role=2)
     assert (row["content"], row["finish_reason"]) == ("Once upon a time", 8)
     assert json.loads(row["metadata"]) == {"interrupted": True}
     assert (await world.last_call())["outcome"] == 1
@@ -255,9 +266,7 @@ async def test_a_tool_loop_is_one_conversation(world: World) -> None:
     with_script(world, echo)
     second = await world.ask(loop)
     assert second.session == first.session
-    rows = await world.rows(
-        "SELECT role, content, tool_calls, tool_call_id FROM agent_data.conversation_history ORDER BY turn_index"
-    )
+    rows = await read_messages(world.admin)
     assert [row["role"] for row in rows] == [1, 2, 3, 2]
     assert json.loads(rows[1]["tool_calls"]) == [call]
     assert rows[2]["tool_call_id"] == "call_1"
@@ -285,7 +294,7 @@ async def test_pictures_and_unknown_fields_survive(world: World) -> None:
     await world.ask([user("Now?")], headers={"x-mneme-session": "s"})
     assert world.journey.upstream.asked[-1]["messages"][2:4] == [strange, critic]
     assert first.session is not None
-    row = (await world.rows("SELECT content, content_parts FROM agent_data.conversation_history WHERE name = 'ana'"))[0]
+    (row,) = await read_messages(world.admin, name="ana")
     assert row["content"] == "This?"
     assert json.loads(row["content_parts"]) == parts
 
@@ -325,8 +334,8 @@ async def test_an_issued_session_id_is_accepted_as_it_is(world: World) -> None:
     own = "0b8f0f6e-3f57-4c53-9f39-5a1f1e3f2a11"  # a client's own uuid is a name like any other
     named = await world.ask([user("mine")], headers={"x-mneme-user": "ana", "x-mneme-session": own})
     assert named.session not in (own, first.session)
-    rows = await world.rows("SELECT external_id FROM agent_data.sessions WHERE session_id = $1", UUID(named.session))
-    assert rows[0]["external_id"] == own
+    assert named.session is not None
+    assert [row["external_id"] for row in await read_sessions(world.admin, session_id=UUID(named.session))] == [own]
 
 
 async def test_the_sessions_own_system_prompt_is_supplied(world: World) -> None:
@@ -375,13 +384,8 @@ async def test_what_was_forgotten_is_not_supplied_and_cuts_nothing_else_off(worl
     header = {"x-mneme-session": "s"}
     for n in range(3):
         await world.ask([user(f"q{n}")], headers=header)
-    row = (await world.rows("SELECT * FROM agent_data.conversation_history WHERE content = 'q1'"))[0]
-    await world.admin.execute(
-        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'forgotten')",
-        row["user_id"],
-        row["tenant_id"],
-        row["message_id"],
-    )
+    (row,) = await read_messages(world.admin, content="q1")
+    await suppress(world.admin, row["user_id"], row["message_id"], "forgotten")
     await world.ask([user("q3")], headers=header)
     said = [m["content"] for m in world.journey.upstream.asked[-1]["messages"]]
     assert said == ["q0", "You said: q0", "You said: q1", "q2", "You said: q2", "q3"]
@@ -413,8 +417,7 @@ async def test_an_sdks_retry_is_no_second_turn(world: World, headers: dict[str, 
     assert [m["content"] for m in sent[-1]["messages"]] == ["hi"], (
         "the stored question is not supplied beside the client's"
     )
-    calls = await world.rows("SELECT retry_count FROM agent_data.upstream_calls ORDER BY call_id")
-    assert [row["retry_count"] for row in calls] == [0, 1]
+    assert [row["retry_count"] for row in await read_calls(world.admin)] == [0, 1]
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-mneme-session": "s"}])
@@ -440,7 +443,8 @@ async def test_a_retry_of_what_was_never_answered_is_no_second_turn(world: World
 
 async def test_an_old_hi_is_not_what_a_retry_means(world: World) -> None:
     first = await world.ask([user("hi")])
-    await world.admin.execute("UPDATE agent_data.session_heads SET created_at = created_at - interval '2 hours'")
+    two_hours_ago = datetime.now(UTC) - timedelta(hours=2)
+    await update_rows(world.admin, "session_heads", {}, created_at=two_hours_ago)
     retried = await world.ask([user("hi")], headers={"x-stainless-retry-count": "2"})
     assert retried.session != first.session
 
@@ -457,8 +461,7 @@ async def test_a_repeated_idempotency_key_sends_the_stored_body_again(world: Wor
     assert again.session == first.session
     assert again.headers["x-mneme-reason"] == "replayed"
     assert [row[:2] for row in await world.history()] == [(1, 0), (2, 0)]
-    calls = await world.rows("SELECT session_id, retry_count FROM agent_data.upstream_calls ORDER BY call_id")
-    assert [str(row["session_id"]) for row in calls] == [first.session] * 2
+    assert [str(row["session_id"]) for row in await read_calls(world.admin)] == [first.session] * 2
     # Another key is another question.
     other = await world.ask([user("Is Ana vegetarian?")], headers={"idempotency-key": "k-2"})
     assert other.session != first.session
@@ -523,7 +526,7 @@ async def test_memory_off_changes_no_byte_and_keeps_the_call(world: World) -> No
     call = await world.last_call()
     assert call["session_id"] is None
     assert await world.body_of(call, "request") == body
-    assert await world.rows("SELECT 1 FROM agent_data.pgqueuer") == []
+    assert await count_rows(world.admin, "pgqueuer") == 0
 
 
 async def test_read_only_reads_and_learns_nothing(world: World) -> None:
@@ -533,8 +536,7 @@ async def test_read_only_reads_and_learns_nothing(world: World) -> None:
     )
     assert b"Lisbon" in world.journey.upstream.sent[0]
     assert len(await world.history(answer.session)) == 2, "the conversation goes on"
-    assert await world.rows("SELECT 1 FROM agent_data.pgqueuer") == []
-    assert await world.rows("SELECT 1 FROM agent_data.embeddings") == []
+    assert await count_rows(world.admin, "pgqueuer", "embeddings") == 0
     await world.ask([user("Do I keep a tarantula?")])
     sent = world.journey.upstream.sent[-1]
     assert b"I keep a tarantula." not in sent
@@ -547,20 +549,18 @@ async def test_capture_off_keeps_the_turn_and_nothing_of_the_call(world: World) 
     call = await world.last_call()
     assert json.loads(call["metadata"]) == {"captured": False}
     assert call["request_headers"] == "[]"
-    for column in ("request_body", "request_prefix", "request_chain", "request_sha256", "sent_prefix", "sent_chain"):
-        assert call[column] is None, column
-    for table in ("streams", "message_blobs", "request_chains", "compilations"):
-        assert await world.rows(f"SELECT 1 FROM agent_data.{table}") == [], table
+    assert await find_tables(world.admin, "My secret garden") == {"conversation_history"}
+    assert await count_rows(world.admin, "streams", "message_blobs", "request_chains", "compilations") == 0
     with_script(world, lambda asked: error(400, "no"))
     await world.journey.ask([user("x")], headers={"x-mneme-capture": "off"})
     await Client(world.journey.gateway).request("GET", "/v1/models", headers=[("x-mneme-capture", "off")])
-    assert len(await world.rows("SELECT 1 FROM agent_data.upstream_calls")) == 1
+    assert len(await read_calls(world.admin)) == 1
 
 
 async def test_with_both_off_nothing_is_kept(world: World) -> None:
     await world.ask([user("hi")], headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
-    for table in ("upstream_calls", "sessions", "conversation_history", "users", "streams"):
-        assert await world.rows(f"SELECT 1 FROM agent_data.{table}") == [], table
+    tables = ("upstream_calls", "sessions", "conversation_history", "users", "streams")
+    assert await count_rows(world.admin, *tables) == 0
 
 
 async def test_without_a_user_memory_stays_in_the_session(world: World) -> None:
@@ -586,8 +586,7 @@ async def test_an_issued_session_says_whose_it_is_when_nobody_does(world: World)
     assert answer.session == named.session
     assert answer.headers["x-mneme-reason"] == "no-user", "memory stays within the session"
     assert len(await world.history(named.session)) == 4
-    owners = await world.rows("SELECT DISTINCT user_id FROM agent_data.upstream_calls")
-    assert [row["user_id"] for row in owners] == [ids.user_id(ids.LOCAL_TENANT, "ana")]
+    assert {row["user_id"] for row in await read_calls(world.admin)} == {ids.user_id(ids.LOCAL_TENANT, "ana")}
 
 
 # --- memory in the prompt -----------------------------------------------------------------------------------------------
@@ -620,13 +619,12 @@ async def test_forgetting_goes_before_caching(world: World) -> None:
     gone = await world.remember("Ana is allergic to peanuts")
     first = await world.ask([user("Is Ana allergic?")])
     assert b"peanuts" in world.journey.upstream.sent[0]
-    await world.admin.execute("UPDATE agent_data.memory_store SET status = 'forgotten' WHERE memory_id = $1", gone)
+    await set_memory(world.admin, gone, status="forgotten")
     transcript = [user("Is Ana allergic?"), assistant(first.text), user("What is Ana allergic to?")]
     answer = await world.ask(transcript)
     assert answer.session == first.session
     assert b"peanuts" not in world.journey.upstream.sent[-1]
-    audits = await world.rows("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-    assert json.loads(audits[0]["audit"])["rebased"] == "items_gone"
+    assert (await read_audit(world.admin))["rebased"] == "items_gone"
 
 
 async def test_other_placements(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
@@ -721,7 +719,7 @@ async def test_a_prompt_refused_for_its_length_goes_once_more_as_it_was_written(
     assert world.journey.upstream.asked[-1]["messages"] == [user("When does Ana sail?")]
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "too-long")
     assert len(await world.history(answer.session)) == 2
-    assert await world.rows("SELECT 1 FROM agent_data.context_blocks") == []
+    assert await read_blocks(world.admin) == []
 
 
 # --- capture ------------------------------------------------------------------------------------------------------------
@@ -743,20 +741,11 @@ async def test_every_request_is_kept_to_the_byte_as_received_and_as_sent(world: 
         body = json.dumps({"messages": [user(f"server {n}")], "model": "gpt-4o"}).encode()
         received.append(body)
         await world.journey.post(body, headers={"x-mneme-session": "s"})
-    calls = await world.rows("SELECT * FROM agent_data.upstream_calls ORDER BY call_id")
+    calls = await read_calls(world.admin)
     for call, body, sent in zip(calls, received, world.journey.upstream.sent, strict=True):
         assert await world.body_of(call, "request") == body
         kind = "sent" if call["sent_prefix"] is not None else "request"
         assert await world.body_of(call, kind) == sent
-
-
-SIZES = """
-SELECT (SELECT COALESCE(sum(octet_length(body)), 0) FROM agent_data.message_blobs)
-     + (SELECT COALESCE(sum(octet_length(blobs) + COALESCE(octet_length(lead), 0) + 48), 0) FROM agent_data.request_chains)
-     + (SELECT COALESCE(sum(COALESCE(octet_length(request_prefix), 0) + COALESCE(octet_length(request_suffix), 0)
-                            + COALESCE(octet_length(sent_prefix), 0) + COALESCE(octet_length(sent_suffix), 0)
-                            + COALESCE(octet_length(request_body), 0)), 0) FROM agent_data.upstream_calls) AS bytes
-"""
 
 
 @cases("way", ["client", "clock", "server"])
@@ -772,7 +761,9 @@ async def test_stored_requests_grow_linearly(world: World, way: str) -> None:
             answer = await world.ask([*lead, *transcript])
         transcript.append(assistant(answer.text))
         if n in (19, 39, 59, 79):
-            sizes.append((await world.rows(SIZES))[0]["bytes"])
+            tables = ("message_blobs", "request_chains", "upstream_calls")
+            stored = [row.values() for table in tables for row in await read_rows(world.admin, table)]
+            sizes.append(sum(len(value) for values in stored for value in values if isinstance(value, bytes)))
     steps = [later - earlier for earlier, later in itertools.pairwise(sizes)]
     assert max(steps) < 1.25 * min(steps), sizes
 
@@ -780,9 +771,8 @@ async def test_stored_requests_grow_linearly(world: World, way: str) -> None:
 async def test_the_stream_read_back_is_the_stream(world: World) -> None:
     answer = await world.ask([user("tell")], stream=True)
     call = await world.last_call()
-    rows = await world.rows("SELECT body FROM agent_data.streams")
-    assert rows[0]["body"] == answer.body
-    events = await world.rows("SELECT * FROM agent_data.stream_events ORDER BY seq")
+    assert (await read_streams(world.admin))[0]["body"] == answer.body
+    events = await read_rows(world.admin, "stream_events", "seq")
     assert b"".join(row["data"] for row in events) == answer.body
     assert {row["call_id"] for row in events} == {call["call_id"]}
 

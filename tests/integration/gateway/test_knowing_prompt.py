@@ -28,6 +28,7 @@ from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk
 from tests.support.journey import Message, assistant, user
 from tests.support.knowledge import GAI, Answer, Business, clash, fact, nobody, query, terms
+from tests.support.rows import find_tables, read_audit, set_memory
 from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 
 QUESTION = "What are the terms of Gai Media?"
@@ -46,11 +47,8 @@ class Told:
     async def tie(self, text: str, value: str | None = None) -> UUID:
         """A memory that is tied to Gai Media; `value`: what it says of its payment terms."""
         (memory,) = await self.stage.remember(text)
-        await self.stage.admin.execute(
-            "UPDATE agent_data.memory_store SET entity_ids = ARRAY['gai-media', $2], subject_entity_id = $3, predicate = $4,"
-            " object_value = $5 WHERE memory_id = $1",
-            memory, GAI.id, *((GAI.id, "payment_terms", value) if value is not None else (None, None, None)),
-        )  # fmt: skip
+        terms = {"subject_entity_id": GAI.id, "predicate": "payment_terms", "object_value": value} if value else {}
+        await set_memory(self.stage.admin, memory, entity_ids=["gai-media", GAI.id], **terms)
         return memory
 
     async def ask(self, question: str = QUESTION, **given: Any) -> Any:
@@ -65,11 +63,6 @@ class Told:
         messages = json.loads(self.stage.sent())["messages"]
         text: str = messages[-1]["content"]
         return text
-
-    async def audit(self) -> dict[str, Any]:
-        row = await self.stage.admin.fetchval("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-        found: dict[str, Any] = json.loads(row)
-        return found
 
 
 async def told_by(pool: Pool, admin: asyncpg.Connection[Any], business: Business, **settings: Any) -> Told:
@@ -98,7 +91,7 @@ async def test_the_row_wins_and_the_prompt_says_so(told: Told) -> None:
     assert "- [fact] Gai Media likes Friday deliveries (" in told.prompt
     assert ", confidence 0.70)" in told.prompt
     assert "[fact] Gai Media pays NET30" not in told.prompt
-    account = await told.audit()
+    account = await read_audit(told.stage.admin)
     assert account["counts"]["outranked"] == 1
     assert account["conflicts"][0]["memory"]["memory_id"] == str(memory)
     assert "NET30" not in json.dumps(account)
@@ -114,7 +107,7 @@ async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) ->
         await told.stage.remember(f"Somebody does the books, number {n}")
     await told.ask("Who does the books at Gai Media?")
     assert "Their accountant is on leave in May" in told.prompt
-    account = await told.audit()
+    account = await read_audit(told.stage.admin)
     place = account["items"]["id"].index(str(leave))
     assert account["items"]["legs"][place] & (VECTOR_CHANNEL | TEXT_CHANNEL | ENTITY_CHANNEL) == ENTITY_CHANNEL
     told.business.names = {}
@@ -127,10 +120,7 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     """Seed 004's memory_predicate, with its importance_boost: what has neither the question's words nor its thing as a tag."""
     sought, other = await told.stage.remember("Nothing before the tenth", "Nothing after the ninth")
     for memory, subject in ((sought, GAI.id), (other, "customer:kai_456")):
-        await told.stage.admin.execute(
-            "UPDATE agent_data.memory_store SET subject_entity_id = $2, predicate = 'payment_window' WHERE memory_id = $1",
-            memory, subject,
-        )  # fmt: skip
+        await set_memory(told.stage.admin, memory, subject_entity_id=subject, predicate="payment_window")
     for n in range(70):
         await told.stage.remember(f"Somebody does the books, number {n}")
     question = "Who does the books at Gai Media?"
@@ -144,14 +134,10 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
             "augment_retrieval": [{"memory_predicate": "payment_.*", "entity": "{customer}", "importance_boost": 0.2}]
         },
     }
-    await told.stage.admin.execute(
-        "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
-        habit,
-        json.dumps(details),
-    )
+    await set_memory(told.stage.admin, habit, kind="procedure", details=json.dumps(details))
     told.transcript.clear()
     await told.ask(question, session="with the habit")
-    account = await told.audit()
+    account = await read_audit(told.stage.admin)
     place = account["items"]["id"].index(str(sought))
     assert account["items"]["legs"][place] & ENTITY_CHANNEL
     asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
@@ -165,13 +151,13 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     assert gained.get(other, 0.3) == pytest.approx(0.3)
     told.transcript.clear()
     await told.ask("What does Gai Media sell?", session="without a trigger")
-    assert str(sought) not in json.dumps(await told.audit())
+    assert str(sought) not in json.dumps(await read_audit(told.stage.admin))
 
 
 async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> None:
     """Its §3.3: importance of 0.1 and more."""
     faded, kept = await told.stage.remember("The kettle is blue", "The kettle is tall")
-    await told.stage.admin.execute("UPDATE agent_data.memory_store SET importance = 0.09 WHERE memory_id = $1", faded)
+    await set_memory(told.stage.admin, faded, importance=0.09)
     asked = SearchRequest(Scope(TENANT, ANA), "Which kettle?", told.stage.clock.now())
     compiler = told.stage.compiler()
 
@@ -201,7 +187,7 @@ async def test_a_tenant_of_whom_nothing_is_known_has_the_prompt_that_it_had(
     await told.ask()
     assert "- [fact] Gai Media pays NET30 (20" in told.prompt
     assert "confidence" not in told.prompt
-    assert not {"entities", "query", "domain", "conflicts"} & (await told.audit()).keys()
+    assert not {"entities", "query", "domain", "conflicts"} & (await read_audit(told.stage.admin)).keys()
     await told.ask()
     assert told.business.asked == ["ontology", "things"]
 
@@ -235,12 +221,10 @@ async def test_what_was_said_before_comes_with_the_question_whoever_supplies_it(
 
 async def test_habits_widen_what_is_asked_of_the_domain(told: Told) -> None:
     (habit,) = await told.stage.remember("After terms, the user then asks about invoices")
-    await told.stage.admin.execute(
-        "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
-        habit, json.dumps({"trigger": {"topics": ["term"]}, "action": {"topics": ["invoice"]}}),
-    )  # fmt: skip
+    details = json.dumps({"trigger": {"topics": ["term"]}, "action": {"topics": ["invoice"]}})
+    await set_memory(told.stage.admin, habit, kind="procedure", details=details)
     await told.ask()
-    account = await told.audit()
+    account = await read_audit(told.stage.admin)
     assert told.business.widened == [word for each in account["widened"] for word in each["words"]] == ["invoice"]
 
 
@@ -285,7 +269,7 @@ async def test_what_is_away_or_late_is_left_out_and_said(
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
     assert "Gai Media likes Friday deliveries" in told.prompt  # the search was not taken along
     assert ("payment terms NET15" in told.prompt) is (part == "log")
-    account = await told.audit()
+    account = await read_audit(told.stage.admin)
     assert (account["status"], account["reason"], account["domain"]["reason"]) == ("degraded", reason, reason)
     assert told.stage.journey.count("mneme_degradations_total", reason=reason) >= 1
     assert len(told.tasks) == 0
@@ -339,12 +323,11 @@ async def test_what_a_forgotten_memory_said_is_kept_nowhere(told: Told) -> None:
     await told.ask()
     assert b"said NET30" in told.stage.sent()
     await told.stage.memories.forget(TENANT, ANA, memory)
-    for column in ("audit FROM agent_data.compilations", "text FROM agent_data.context_blocks"):
-        assert "NET30" not in str(await told.stage.admin.fetch(f"SELECT {column}"))
+    assert not {"compilations", "context_blocks"} & await find_tables(told.stage.admin, "NET30")
 
 
 async def test_a_logged_conflict_is_told_with_its_number(told: Told) -> None:
     memory = await told.tie("Gai Media pays NET30", "NET30")
     told.business.logged = [clash(memory_id=memory, conflict_id=UUID(int=9))]
     await told.ask()
-    assert [each["id"] for each in (await told.audit())["conflicts"]] == [str(UUID(int=9))]
+    assert [each["id"] for each in (await read_audit(told.stage.admin))["conflicts"]] == [str(UUID(int=9))]

@@ -12,7 +12,8 @@ from app.providers.tokens import prompt_tokens, tools_tokens
 from app.store.pools import Pool
 from tests.support.journey import Message, Reply, completion, user
 from tests.support.paging import COUNTER
-from tests.support.stored_stage import ANA, FACTS, make_stage
+from tests.support.rows import read_objects, read_paged_sessions
+from tests.support.stored_stage import FACTS, make_stage
 from tests.unit.paging.made import LONG_CODE
 
 BUDGET = 12_000
@@ -57,12 +58,8 @@ async def test_a_paged_session_with_memory_is_within_its_budget(pool: Pool, admi
     assert b"mneme-memory" in made[-1][1]
     assert b"mneme-object" in made[-1][1]
     assert b"memory_restore" in made[-1][1]
-    row = await admin.fetchrow(
-        "SELECT zone, tokens, shown_tokens, offered, length(marks) FROM agent_data.paged_sessions"
-    )
-    assert row is not None
+    (row,) = await read_paged_sessions(admin)
     assert row["tokens"] > 2 * row["shown_tokens"]
     assert row["offered"]
     assert row["zone"] in list(Zone)
-    levels = await admin.fetch("SELECT current_fidelity FROM agent_data.semantic_objects WHERE user_id = $1", ANA)
-    assert {each["current_fidelity"] for each in levels} > {Fidelity.FULL}
+    assert {each["current_fidelity"] for each in await read_objects(admin)} > {Fidelity.FULL}

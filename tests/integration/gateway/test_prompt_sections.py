@@ -27,6 +27,14 @@ from app.store.user_profile import MAX_FACTS, NOTHING
 from tests.support.gateway_world import PATIENT, World
 from tests.support.indexes import indexes_of
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
+from tests.support.rows import (
+    read_audit,
+    read_blocks,
+    read_memory,
+    read_memory_events,
+    set_memory,
+    update_rows,
+)
 from tests.support.wired_api import HashEmbedder, make_space
 
 SQL = Queries.load()
@@ -50,12 +58,6 @@ def facts(pool: Pool) -> Facts:
 async def know(facts: Facts, key: str, value: Any, **more: Any) -> UUID:
     fact, _ = await facts.put(ids.LOCAL_TENANT, LOCAL, key, value, category=None, confidence=90, **more)
     return fact.id
-
-
-async def audit(world: World) -> dict[str, Any]:
-    (row,) = await world.rows("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-    found: dict[str, Any] = json.loads(row["audit"])
-    return found
 
 
 def prompt(world: World, number: int = -1) -> list[Message]:
@@ -90,7 +92,7 @@ async def test_the_profile_and_the_facts_stand_in_the_first_block_and_nowhere_el
         assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
     assert json.dumps(asked[-1]).count("Mumbai Bakery") == 1
     assert json.dumps(asked[-1]).count("lives in") == 1
-    told = (await audit(world))["sections"]
+    told = (await read_audit(world.admin))["sections"]
     assert told["facts"]["visible"] == 2
     assert told["facts"]["tokens"] == 0
 
@@ -102,7 +104,7 @@ async def test_the_account_tells_every_section(world: World, facts: Facts, pool:
     await world.remember("Ana counts sheep")
     idle = await know(facts, "likes:tea", "tea")
     await world.ask([user("What is my motto, and does Ana who lives in Lisbon count sheep?")])
-    told = (await audit(world))["sections"]
+    told = (await read_audit(world.admin))["sections"]
     assert told["profile"]["budget"] == 200
     assert 0 < told["profile"]["tokens"] <= 200
     ((what, why, how_many),) = told["profile"]["dropped"]
@@ -115,7 +117,9 @@ async def test_the_account_tells_every_section(world: World, facts: Facts, pool:
     assert told["memories"]["tokens"] > 0
     assert {"history", "tools"} <= told.keys()
     assert "Lisbon" not in json.dumps(told)
-    assert (await audit(world))["tokens"] == sum(told[name]["tokens"] for name in ("profile", "facts", "memories"))
+    assert (await read_audit(world.admin))["tokens"] == sum(
+        told[name]["tokens"] for name in ("profile", "facts", "memories")
+    )
     assert {"wishes", "questions"}.isdisjoint(told)
 
 
@@ -126,11 +130,11 @@ async def test_a_changed_fact_begins_the_blocks_anew(world: World, facts: Facts)
     assert "Lisbon" in json.dumps(prompt(world))
     await know(facts, "lives_in", "Porto")
     await talk_on(world, transcript, "And where do I live now?")
-    assert (await audit(world))["rebased"] == "items_gone"
+    assert (await read_audit(world.admin))["rebased"] == "items_gone"
     assert "Lisbon" not in json.dumps(prompt(world))
     assert "lives in: Porto (since 20" in prompt(world)[-1]["content"]
     await talk_on(world, transcript, "Once more?")
-    assert (await audit(world))["rebased"] is None
+    assert (await read_audit(world.admin))["rebased"] is None
 
 
 @pytest.mark.parametrize("how", ["deleted", "rated"])
@@ -141,8 +145,7 @@ async def test_a_fact_that_is_gone_leaves_the_prompt(world: World, facts: Facts,
     assert "Lisbon" in json.dumps(prompt(world))
     if how == "deleted":
         await facts.delete(ids.LOCAL_TENANT, LOCAL.id, fact)
-        blocks = await world.rows("SELECT text FROM agent_data.context_blocks")
-        assert blocks == []  # its words are nowhere any more
+        assert await read_blocks(world.admin) == []  # its words are nowhere any more
     else:
         await facts.rate(ids.LOCAL_TENANT, LOCAL.id, fact, 10)
     await talk_on(world, transcript, "And now?")
@@ -162,14 +165,12 @@ async def test_a_fact_learned_beside_very_many_leaves_the_blocks_as_they_are(
     before = prompt(world)
     await know(facts, "lives_in", "Lisbon")
     await talk_on(world, transcript, "And where do I live?")
-    assert (await audit(world))["rebased"] is None
+    assert (await read_audit(world.admin))["rebased"] is None
     assert prompt(world)[: len(before)] == before
     assert "lives in: Lisbon" in str(prompt(world)[-1])
-    await admin.execute(
-        "UPDATE agent_data.user_facts SET fact_value = to_jsonb('other'::text) WHERE fact_key = 'fact 0'"
-    )
+    await update_rows(admin, "user_facts", {"fact_key": "fact 0"}, fact_value='"other"')
     await talk_on(world, transcript, "Anything else?")
-    assert (await audit(world))["rebased"] == "items_gone"
+    assert (await read_audit(world.admin))["rebased"] == "items_gone"
 
 
 async def test_a_changed_profile_begins_the_blocks_anew(world: World, pool: Pool) -> None:
@@ -179,28 +180,22 @@ async def test_a_changed_profile_begins_the_blocks_anew(world: World, pool: Pool
     await talk_on(world, transcript, "Hello there")
     await store.write_profile(ids.LOCAL_TENANT, None)
     await talk_on(world, transcript, "And now?")
-    assert (await audit(world))["rebased"] == "items_gone"
+    assert (await read_audit(world.admin))["rebased"] == "items_gone"
     assert "Mumbai" not in json.dumps(prompt(world))
 
 
 async def test_a_fact_and_its_memory_are_said_once_and_both_count(world: World, facts: Facts) -> None:
     memory = await world.remember("Lives in Lisbon with two cats")
-    await world.admin.execute(
-        "UPDATE agent_data.memory_store SET subject_entity_id = 'user', predicate = 'lives_in' WHERE memory_id = $1",
-        memory,
-    )
+    await set_memory(world.admin, memory, subject_entity_id="user", predicate="lives_in")
     await know(facts, "lives_in", "Lisbon")
-    await world.admin.execute(
-        "UPDATE agent_data.user_facts SET source_memory_id = $1, source_memory_ids = ARRAY[$1::uuid]", memory
-    )
+    await update_rows(world.admin, "user_facts", {}, source_memory_id=memory, source_memory_ids=[memory])
     await world.ask([user("Who lives in Lisbon with cats?")])
     text = prompt(world)[-1]["content"]
     assert text.count("Lisbon") == 2  # the fact, and the question
     assert "- lives in: Lisbon" in text.split("\n")
-    told = (await audit(world))["sections"]["facts"]
+    told = (await read_audit(world.admin))["sections"]["facts"]
     assert (told["memories"], told["dropped"]) == ([str(memory)], [])
-    (row,) = await world.rows("SELECT access_count FROM agent_data.memory_store WHERE memory_id = $1", memory)
-    assert row["access_count"] == 1  # it was of use, by the line that stood for it
+    assert (await read_memory(world.admin, memory))["access_count"] == 1  # it was of use, by the line that stood for it
     # Of something else nothing is said.
     await world.ask([user("Good morning")])
     assert "lives in: Lisbon" not in json.dumps(prompt(world))
@@ -224,10 +219,8 @@ async def test_nobody_has_no_facts(world: World, facts: Facts, pool: Pool) -> No
 
 async def doubt(world: World, text: str, days: int = 120) -> UUID:
     memory = await world.remember(text, kind="preference")
-    await world.admin.execute(
-        "UPDATE agent_data.memory_store SET status = 'aging', created_at = $2, last_validated_at = $2 WHERE memory_id = $1",
-        memory, datetime.now(UTC) - timedelta(days=days),
-    )  # fmt: skip
+    at = datetime.now(UTC) - timedelta(days=days)
+    await set_memory(world.admin, memory, status="aging", created_at=at, last_validated_at=at)
     return memory
 
 
@@ -238,19 +231,16 @@ async def test_a_memory_in_doubt_that_was_found_is_asked_about_once(world: World
     text = prompt(world)[-1]["content"]
     assert text.count("To be confirmed by the user: I have a note from ") == 1
     assert "that says “Prefers Friday deliveries”; is that still right?" in text
-    assert (await audit(world))["sections"]["questions"]["asked"] == [str(memory)]
-    (row,) = await world.rows("SELECT details, status FROM agent_data.memory_store WHERE memory_id = $1", memory)
-    assert json.loads(row["details"])["asked"] == 1
-    events = await world.rows("SELECT event FROM agent_data.memory_events WHERE memory_id = $1", memory)
-    assert [each["event"] for each in events] == ["asked"]
+    assert (await read_audit(world.admin))["sections"]["questions"]["asked"] == [str(memory)]
+    details = json.loads((await read_memory(world.admin, memory))["details"])
+    assert details["asked"] == 1
+    assert [each["event"] for each in await read_memory_events(world.admin, memory_id=memory)] == ["asked"]
     # Not again, in this conversation or in another, for a week.
     await world.ask([user("Which day for the Friday deliveries?")])
     assert "Prefers Friday deliveries" in json.dumps(prompt(world))
     assert "To be confirmed" not in json.dumps(prompt(world))
-    await world.admin.execute(
-        "UPDATE agent_data.memory_store SET details = details || jsonb_build_object('asked_at', now() - interval '8 days')"
-        " WHERE memory_id = $1", memory,
-    )  # fmt: skip
+    details["asked_at"] = (datetime.now(UTC) - timedelta(days=8)).isoformat()
+    await set_memory(world.admin, memory, details=json.dumps(details))
     await world.ask([user("So what about Friday deliveries?")])
     assert "To be confirmed" in json.dumps(prompt(world))
 
@@ -259,24 +249,21 @@ async def test_a_memory_in_doubt_that_was_found_is_asked_about_once(world: World
 
 
 async def test_a_procedure_widens_the_search(world: World) -> None:
-    await world.remember("Ana has three unpaid invoices")
+    wanted = await world.remember("Ana has three unpaid invoices")
     await world.remember("Nine parrots live next door")
     await world.ask([user("What about my delivery?")])
-    before = await audit(world)
+    before = await read_audit(world.admin)
     assert before["widened"] == []
     habit = await world.remember("After delivery, the user then asks about invoice", kind="procedure")
     details = {
         "trigger": {"topics": ["delivery"], "intent": "question"},
         "action": {"action_type": "augment_retrieval", "topics": ["invoice"]},
     }
-    await world.admin.execute(
-        "UPDATE agent_data.memory_store SET details = $2 WHERE memory_id = $1", habit, json.dumps(details)
-    )
+    await set_memory(world.admin, habit, details=json.dumps(details))
     await world.ask([user("What about my delivery?")], headers={"x-mneme-session": "another"})
-    told = await audit(world)
+    told = await read_audit(world.admin)
     assert told["widened"] == [{"procedure": str(habit), "words": ["invoice"]}]
-    (wanted,) = await world.rows("SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%invoices'")
-    at = told["items"]["id"].index(str(wanted["memory_id"]))
+    at = told["items"]["id"].index(str(wanted))
     assert told["items"]["reason"][at] == "chosen"
     assert told["items"]["legs"][at] & 2  # found by its words
     # A search knows it, too: that user's, and nobody else's.
@@ -290,7 +277,7 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
     ):  # fmt: skip
         assert await retriever.habits(other) == NOTHING
     await world.ask([user("Good morning to you")], headers={"x-mneme-session": "a third"})
-    assert (await audit(world))["widened"] == []
+    assert (await read_audit(world.admin))["widened"] == []
 
 
 # --- the user's clock ------------------------------------------------------------------------------------------------------

@@ -6,16 +6,19 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from app.gateway.upstream import UpstreamBroke
 from app.settings import Settings
+from app.store import ids
 from tests.support.cases import cases
 from tests.support.gateway_world import World
 from tests.support.journey import UPSTREAM, Answer, Message, Reply, assistant, build_journey, completion, error, user
 from tests.support.message_legs import streamed, text, thinking, use, whole
 from tests.support.responses import called, events_of, response_of, said, thought
+from tests.support.rows import read_messages
 from tests.support.wired_api import HashEmbedder
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
@@ -374,11 +377,8 @@ THOUGHTS = {
 
 async def read_stored_words(world: World, session: str | None) -> str:
     """All that is kept of a session where it can be found, or is learned from."""
-    rows = await world.rows(
-        "SELECT content, content_parts, metadata FROM agent_data.conversation_history WHERE session_id = $1::text::uuid",
-        session,
-    )
-    return json.dumps(rows, default=str)
+    rows = await read_messages(world.admin, session_id=UUID(str(session)))
+    return str([(row["content"], row["content_parts"], row["metadata"]) for row in rows])
 
 
 @cases("name", sorted(THOUGHTS))
@@ -412,11 +412,8 @@ async def test_a_thought_in_the_text_is_not_remembered_and_both_forms_are_recogn
             assert request_part[: len(transcript)] == transcript, "the client's own bytes stay"
         # Both were taken for the same answer: what follows it branches off there, and the beginning is stored once.
         assert [row[3] for row in await world.history(first.session)][:2] == ["How are you?", "Fine, thanks."]
-        beginnings = await world.rows(
-            "SELECT 1 FROM agent_data.conversation_history h JOIN agent_data.users u USING (user_id)"
-            " WHERE u.external_id = $1 AND content = 'How are you?'",
-            headers["x-mneme-user"],
-        )
+        who = ids.user_id(ids.LOCAL_TENANT, headers["x-mneme-user"])
+        beginnings = await read_messages(world.admin, user_id=who, content="How are you?")
         assert len(beginnings) == 1, path
         assert answer.status == 200
 

@@ -21,6 +21,15 @@ from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
 from tests.support.journey import Answer, Message, assistant, user
+from tests.support.rows import (
+    read_audit,
+    read_blocks,
+    read_cards,
+    read_messages,
+    read_sessions,
+    set_message,
+    update_rows,
+)
 from tests.support.stored_stage import ANA, FACTS, TENANT, StoredStage, make_stage
 
 ASKS = "Show me the second card from the first question"
@@ -45,7 +54,7 @@ class Shop:
         return answer
 
     async def ref(self) -> SessionRef:
-        return SessionRef(ANA, await self.stage.admin.fetchval("SELECT session_id FROM agent_data.sessions LIMIT 1"))
+        return SessionRef(ANA, (await read_sessions(self.stage.admin))[0]["session_id"])
 
     def shown(self) -> list[str]:
         """What the last prompt tells of cards."""
@@ -58,8 +67,7 @@ class Shop:
         return messages
 
     async def account(self) -> Any:
-        row = await self.stage.admin.fetchval("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-        return json.loads(row)["sections"].get("cards")
+        return (await read_audit(self.stage.admin))["sections"].get("cards")
 
 
 @pytest.fixture
@@ -141,11 +149,9 @@ async def test_what_is_deleted_leaves_the_prompt(
     shop = Shop(await make_stage(pool, admin), pool)
     await shop.ask("What about chess?", cards=True)
     await shop.ask("And the club?")
-    answers = await admin.fetch(
-        "SELECT message_id FROM agent_data.conversation_history WHERE role = 2 ORDER BY created_at"
-    )
+    answers = await read_messages(admin, role=2)
     if how == "result":  # as the job leaves it that takes cards from results
-        await admin.execute("UPDATE agent_data.ui_cards_shown SET source_message_id = $1", answers[1]["message_id"])
+        await update_rows(admin, "ui_cards_shown", {}, source_message_id=answers[1]["message_id"])
     await shop.ask(ASKS)
     assert shop.shown() == [card(1, "chart")]
     await shop.ask("Thanks, and what about tea?")
@@ -153,19 +159,18 @@ async def test_what_is_deleted_leaves_the_prompt(
 
     deleter = Deleter(own_connection(database, ERASER_ROLE), shop.stage.sql, FakeClock(shop.stage.clock.now()))
     assert await deleter.delete(TENANT, await shop.ref(), answers[1 if how == "result" else 0]["message_id"])
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.ui_cards_shown") == 0
+    assert await read_cards(admin) == []
     await shop.ask("And coffee?")
     assert shop.shown() == []
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.context_blocks WHERE text LIKE '%of question 1%'") == 0
+    assert not any("of question 1" in block["text"] for block in await read_blocks(admin))
 
 
 async def test_an_answer_without_words_keeps_its_blocks(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     """As one that calls a tool: the block that quotes its card is not taken for forgotten."""
     shop = Shop(await make_stage(pool, admin), pool)
     await shop.ask("What about chess?", cards=True)
-    await admin.execute("SET session_replication_role = replica")  # which no trigger watches
-    await admin.execute("UPDATE agent_data.conversation_history SET content = '' WHERE role = 2")
-    await admin.execute("SET session_replication_role = DEFAULT")
+    for message in await read_messages(admin, role=2):
+        await set_message(admin, message["message_id"], content="")
     await shop.ask(ASKS)
     await shop.ask("Thanks!")
     assert shop.shown() == [card(1, "chart")]

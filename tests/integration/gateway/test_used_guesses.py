@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -16,6 +16,7 @@ from app.store.turns import TurnStore
 from tests.support.gateway_world import World
 from tests.support.journey import Message, assistant, build_journey, user
 from tests.support.learning import learner
+from tests.support.rows import ensure_space, read_memories, take_jobs
 
 GUESSES = {
     "a move": ("I might move to Berlin.", "What would moving to Berlin cost me?", "Is Berlin a good place for me?"),
@@ -41,7 +42,7 @@ def words() -> WordLlamaEmbedder:
 
 @pytest.fixture
 async def talk(pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder) -> Talk:
-    space: int = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions)
+    space = await ensure_space(admin, words.space, words.dimensions)
     world = World(
         build_journey(TurnStore(pool, Queries.load()), embedder=words), TurnStore(pool, Queries.load()), admin
     )
@@ -60,12 +61,12 @@ class Talk:
         self.transcript.append(user(text))
         await self.world.ask(self.transcript, headers=headers)
         self.transcript.append(assistant("You said: " + text))
-        query = "DELETE FROM agent_data.pgqueuer WHERE entrypoint = 'learn' RETURNING payload"
-        for row in await self.world.rows(query):
-            await self._learner.learn(bytes(row["payload"]))
+        for job in await take_jobs(self.world.admin, "learn"):
+            await self._learner.learn(job["payload"])
 
     async def guess(self) -> dict[str, Any]:
-        (found,) = await self.world.rows("SELECT * FROM agent_data.memory_store WHERE memory_tier < 3 AND is_active")
+        memories = await read_memories(self.world.admin, is_active=True)
+        (found,) = [memory for memory in memories if memory["memory_tier"] < 3]
         return found
 
 
@@ -91,9 +92,8 @@ async def test_a_guess_that_three_turns_are_about_rises(talk: Talk) -> None:
         "Where in Berlin should I move?",
     ):
         await talk.say(question)
-    await talk.world.admin.fetchval(
-        "SELECT agent_data.promote_memories(now() + $1::interval, 100)", timedelta(minutes=15)
-    )
+    later = datetime.now(UTC) + timedelta(minutes=15)
+    await talk.world.admin.fetchval(Queries.load()["lifecycle.promote"], later, 100)
     risen = await talk.guess()
     assert (risen["memory_tier"], risen["memory_scope"], risen["validated_by"]) == (2, 1, "system")
 

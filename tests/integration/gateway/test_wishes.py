@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from app.store.turns import TurnStore
 from app.store.user_profile import MAX_WISHES, EndedFact
 from tests.support.gateway_world import PATIENT, World
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
+from tests.support.rows import insert_row, keep_fact, read_audit, read_ended, read_memories, set_memory
 from tests.support.wired_api import HashEmbedder, make_space
 
 SQL = Queries.load()
@@ -41,17 +43,13 @@ async def asks(
     """A memory as learning writes it, of a message of that role."""
     memory = await world.remember(text, kind=kind)
     at, session, said = datetime.now(UTC), ids.uuid7(datetime.now(UTC)), ids.uuid7(datetime.now(UTC))
-    await world.admin.execute(
-        "INSERT INTO agent_data.conversation_history (message_id, user_id, tenant_id, session_id, turn_index, role, content,"
-        " content_hash, token_count, created_at) VALUES ($1, $2, $3, $4, 1, $5, $6, sha256(convert_to($6, 'UTF8')), 5, $7)",
-        said, USER, ids.LOCAL_TENANT, session, role, text, at,
+    await insert_row(
+        world.admin, "conversation_history", message_id=said, user_id=USER, tenant_id=ids.LOCAL_TENANT, session_id=session,
+        turn_index=1, role=role, content=text, content_hash=sha256(text.encode()).digest(), token_count=5, created_at=at,
     )  # fmt: skip
     source = {"message_id": str(said), "session_id": str(session), "created_at": at.isoformat(), "quote": text}
     own = {"provenance_type": provenance, "source_message_ids": [said], "sources": json.dumps([source])} | changes
-    names = ", ".join(f"{name} = ${n}" for n, name in enumerate(own, 2))
-    await world.admin.execute(
-        f"UPDATE agent_data.memory_store SET session_id = NULL, {names} WHERE memory_id = $1", memory, *own.values()
-    )
+    await set_memory(world.admin, memory, session_id=None, **own)
     return memory
 
 
@@ -68,8 +66,7 @@ async def test_a_wish_is_said_first_and_not_as_a_quotation(world: World) -> None
     assert lines[1:3] == [WISHES, f"- {ORDER}"]
     assert NOTE not in lines[: lines.index(f"- {ORDER}")]
     assert "\n".join(lines).count(ORDER) == 1, "nor is its message quoted beside it"
-    (row,) = await world.rows("SELECT audit FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-    told = json.loads(row["audit"])["sections"]["wishes"]
+    told = (await read_audit(world.admin))["sections"]["wishes"]
     assert (told["chosen"], told["dropped"], told["visible"]) == ([str(memory)], [], 0)
     assert told["tokens"] > 0
 
@@ -114,7 +111,7 @@ async def test_wishes_are_said_once_a_conversation_and_after_a_rebase(world: Wor
         transcript.append(assistant(answer.text))
     sent = world.journey.upstream.asked
     assert all(json.dumps(each["messages"]).count(ORDER) == 1 for each in sent)
-    await world.admin.execute("UPDATE agent_data.memory_store SET status = 'invalidated' WHERE memory_id = $1", other)
+    await set_memory(world.admin, other, status="invalidated")
     transcript.append(user("And now?"))
     await world.ask(transcript)
     anew = world.journey.upstream.asked[-1]["messages"]
@@ -138,8 +135,7 @@ async def test_the_last_dozen_is_read(world: World, pool: Pool) -> None:
 
 
 async def ended(world: World, tenant: UUID, items: Sequence[UUID]) -> list[EndedFact]:
-    rows = await world.rows("SELECT to_jsonb(e) AS row FROM agent_data.ended_since($1, $2, $3) e", tenant, USER, items)
-    return [EndedFact.of(json.loads(each["row"])) for each in rows]
+    return [EndedFact.of(row) for row in await read_ended(world.admin, tenant, USER, items)]
 
 
 async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
@@ -150,13 +146,10 @@ async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
     gone = await asks(world, "Works at Acme", kind="fact", provenance=4)
     at = datetime(2026, 10, 1, tzinfo=UTC)
     for one, heir in ((old, middle), (middle, now)):
-        await world.admin.execute(
-            "UPDATE agent_data.memory_store SET status = 'superseded', superseded_how = 'corrected', superseded_by = $2,"
-            " valid_to = $3 WHERE memory_id = $1", one, heir, at,
-        )  # fmt: skip
-    await world.admin.execute("UPDATE agent_data.memory_store SET status = 'invalidated' WHERE memory_id = $1", gone)
-    rows = await world.rows("SELECT memory_id, source_message_ids[1] AS said FROM agent_data.memory_store")
-    said = {row["memory_id"]: row["said"] for row in rows}
+        ended_then = {"status": "superseded", "superseded_how": "corrected", "superseded_by": heir, "valid_to": at}
+        await set_memory(world.admin, one, **ended_then)
+    await set_memory(world.admin, gone, status="invalidated")
+    said = {row["memory_id"]: row["source_message_ids"][0] for row in await read_memories(world.admin)}
     found = await ended(world, ids.LOCAL_TENANT, [said[old], said[now], said[gone], old])
     told = {(each.item, each.said, each.quote, each.now) for each in found}
     assert told == {
@@ -166,10 +159,7 @@ async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:
     }
     assert {each.at for each in found if each.memory == old} == {at}
     # A message that says both says itself which is so.
-    await world.admin.execute(
-        "UPDATE agent_data.memory_store SET source_message_ids = source_message_ids || $2::uuid WHERE memory_id = $1",
-        now, said[old],
-    )  # fmt: skip
+    await set_memory(world.admin, now, source_message_ids=[said[now], said[old]])
     assert [each.item for each in await ended(world, ids.LOCAL_TENANT, [said[old], old])] == [old]
     assert await ended(world, UUID(int=9), [said[gone]]) == [], "another tenant's are none"
 
@@ -179,10 +169,7 @@ async def test_since_when_a_fact_is_so(world: World) -> None:
     memory = await asks(
         world, "Lives in Berlin", valid_from=datetime(2026, 10, 1, tzinfo=UTC), details='{"since": 1}', **fact
     )
-    await world.admin.execute(
-        "SELECT agent_data.keep_fact($1, $2, 'personal', 'lives_in', false, to_jsonb('Berlin'::text), 90, $3, now(), now())",
-        ids.LOCAL_TENANT, USER, memory,
-    )  # fmt: skip
+    await keep_fact(world.admin, USER, memory, "lives_in", "Berlin")
     (found,) = (await world.store.recognise(ids.LOCAL_TENANT, USER)).standing.facts
     assert found.since == datetime(2026, 10, 1, tzinfo=UTC)
     assert len(found.messages) == 1
@@ -193,10 +180,7 @@ async def test_since_when_a_fact_is_so(world: World) -> None:
 async def test_a_fact_in_doubt_is_said_to_be_so(world: World) -> None:
     memories = [await asks(world, text, kind="fact", provenance=4) for text in ("Lives in Berlin", "Commutes by tram")]
     for memory, key, value in zip(memories, ("lives_in", "commute"), ("Berlin", "by tram"), strict=True):
-        await world.admin.execute(
-            "SELECT agent_data.keep_fact($1, $2, 'personal', $4, false, to_jsonb($5::text), 90, $3, now(), now())",
-            ids.LOCAL_TENANT, USER, memory, key, value,
-        )  # fmt: skip
-    await world.admin.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", memories[1])
+        await keep_fact(world.admin, USER, memory, key, value)
+    await set_memory(world.admin, memories[1], status="aging")
     lines = await block_of(world, "What do you know about me?")
     assert {"- lives in: Berlin", "- commute: by tram (to be confirmed)"} <= set(lines)

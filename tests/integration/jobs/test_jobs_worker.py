@@ -19,7 +19,7 @@ from app.jobs.worker import connector
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from tests.support.jobs import SQL, job, payload, put, until, working
-from tests.support.rows import read_jobs
+from tests.support.rows import abandon_jobs, read_jobs
 
 NEVER_S = 3600.0
 """A poll that does not come within a test: what happens then, happens because a notification was heard."""
@@ -364,3 +364,21 @@ async def test_what_outlasts_the_grace_goes_back_untried(
     async with working(database, {"test": do}):
         await until(lambda: _empty(queue))
     assert do.done == ["a"]
+
+
+async def test_a_job_that_ends_its_worker_is_held_at_its_last_try(
+    database: str, pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]
+) -> None:
+    """The process of its worker ended each time, as of one that ran out of memory; the error tells the operator so."""
+    await put(pool, job("poison"))
+    for tries in range(1, 4):
+        await abandon_jobs(admin)
+        async with working(database, {}, attempts=3, lease_s=1.0):
+            await until(lambda tries=tries: has_tries(admin, tries), f"{tries} tries")  # type: ignore[misc]
+    (letter,), _ = await queue.dead_letters()
+    assert (letter.attempts, letter.error) == (3, "its worker ended or stood still")
+    assert await queue.retry(letter.id)
+
+
+async def has_tries(admin: asyncpg.Connection[Any], tries: int) -> bool:
+    return [row["attempts"] for row in await read_jobs(admin)] == [tries]

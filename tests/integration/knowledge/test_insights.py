@@ -22,7 +22,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
 from tests.support.database import connected
-from tests.support.rows import change_insights, read_jobs, read_memories, take_jobs
+from tests.support.rows import read_jobs, read_memories, take_jobs
 from tests.support.sample_domain import SampleDomain
 from tests.support.wired_api import WiredApi, build_api, error_of, make_space
 
@@ -176,15 +176,15 @@ async def test_a_refused_insight_leaves_no_job(stage: Stage, client: httpx.Async
 async def test_an_insight_that_is_changed_while_it_is_asked_is_asked_again(
     stage: Stage, client: httpx.AsyncClient, admin: Admin, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
-    """The running job holds the key of the queue, so the change cannot bring a job of its own."""
+    """The change has a job of its own, and the running job writes nothing for what was changed."""
     ask = DomainAsker.ask
     asked: list[str] = []
 
     async def change_meanwhile(self: DomainAsker, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
         asked.append(source)
         if len(asked) == 1:
-            await change_insights(admin, "Newer", stage.api.clock.now() + timedelta(seconds=1))
-            stage.api.clock.move(timedelta(seconds=2))
+            stage.api.clock.move(timedelta(seconds=1))
+            await put(client, title="Newer")
             if broken:
                 raise DomainAway(domain, "unreachable", "gone")
         return await ask(self, tenant, domain, source, bounds)
@@ -192,12 +192,42 @@ async def test_an_insight_that_is_changed_while_it_is_asked_is_asked_again(
     await put(client, title="Older")
     monkeypatch.setattr(DomainAsker, "ask", change_meanwhile)
     assert await stage.work(admin) == 1
-    assert len(asked) == 2
+    assert await remembered(client) == []
+    assert await stage.work(admin) == 1
+    assert len(asked) == 3, "the change itself asks once, too"
     (memory,) = await remembered(client)
     assert memory["text"].startswith("Newer")
     found = (await client.get(f"{PATH}/orders", params={"user": "ana"})).json()
     assert found["error"] is None
     assert found["due_at"] > found["ran_at"]
+
+
+async def test_a_change_has_its_own_job_while_the_earlier_one_is_in_the_queue(
+    stage: Stage, client: httpx.AsyncClient, admin: Admin
+) -> None:
+    await put(client, title="Older")
+    stage.api.clock.move(timedelta(milliseconds=1))
+    await put(client, title="Newer")
+    assert len(await read_jobs(admin)) == 2
+    assert await stage.run(admin) == 2, "the schedule queues neither of them again"
+    (memory,) = await remembered(client)
+    assert memory["text"].startswith("Newer")
+
+
+async def test_an_insight_that_is_dropped_while_it_is_asked_is_not_remembered(
+    stage: Stage, client: httpx.AsyncClient, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = DomainAsker.ask
+
+    async def drop_meanwhile(self: DomainAsker, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
+        figures = await ask(self, tenant, domain, source, bounds)
+        assert (await client.delete(f"{PATH}/orders", params={"user": "ana"})).status_code == 200
+        return figures
+
+    await put(client)
+    monkeypatch.setattr(DomainAsker, "ask", drop_meanwhile)
+    assert await stage.work(admin) == 1
+    assert await remembered(client) == []
 
 
 async def test_a_domain_that_changed_is_noted_and_asked_again(

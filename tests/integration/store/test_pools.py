@@ -336,6 +336,23 @@ async def test_a_deadline_over_a_frozen_backend_stays_a_deadline(empty_database:
         await pool.close()
 
 
+async def test_connections_that_others_took_meanwhile_say_nothing_about_their_backends(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "PROBE_S", 0.01)
+    monkeypatch.setattr(pools, "SUSPECT_S", 0.0)
+    pool = await opened(empty_database)
+    try:
+        async with pool.acquire() as connection:
+            monkeypatch.setattr(Pool, "idle", 1)
+            assert await pool.probe_idle() == []
+            pool.liveness.start()
+            await eventually(lambda: not len(pool.liveness._tasks))
+            assert await connection.fetchval("SELECT 1") == 1, "a statement of a backend that answers is not ended"
+    finally:
+        await pool.close()
+
+
 # Long limits: only a probe can end what waits for a frozen backend.
 PATIENT = {"timeout_ms": 600_000, "statement_timeout_ms": 600_000}
 

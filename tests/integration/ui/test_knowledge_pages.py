@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from app.store.pools import Pool
 from tests.support.cases import cases
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 from tests.support.lives import put
+from tests.support.rows import insert_row
 from tests.support.sample_domain import ONTOLOGY_YAML
 from tests.support.talk_pages import Form, Shown, Visitor, visiting
 from tests.support.wired_api import WiredApi, build_api, make_space
@@ -163,11 +165,10 @@ async def log(
         source = {"domain": "erp", "table": "domain.customers", "field": "payment_terms", "value": row}
         data = {"conflict_type": kind, "memory": told[0], "db_source": source | {"queried_at": at.isoformat()}}
     conflict = ids.uuid7(at)
-    await admin.execute(
-        "INSERT INTO agent_data.memory_conflicts (conflict_data, conflict_id, user_id, tenant_id, conflict_type, memory_ids, "
-        "resolution_strategy, created_at, entity_id) VALUES ($1::text::jsonb, $2, $3, $4, $5, $6, $7, $8, $9)",
-        httpx.Response(200, json=data).text, conflict, ANA, ids.LOCAL_TENANT, kind, memories,
-        "ask_user" if row else "both", at, given.get("entity", GAI),
+    await insert_row(
+        admin, "memory_conflicts", conflict_data=json.dumps(data), conflict_id=conflict, user_id=ANA,
+        tenant_id=ids.LOCAL_TENANT, conflict_type=kind, memory_ids=memories, created_at=at,
+        resolution_strategy="ask_user" if row else "both", entity_id=given.get("entity", GAI),
     )  # fmt: skip
     return conflict, memories
 

@@ -19,6 +19,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.paged import fault, made, moved, record
+from tests.support.rows import insert_row, read_messages, set_session, update_rows
 from tests.support.talk_pages import Form, Shown, Visitor, visiting
 from tests.support.wired_api import WiredApi, build_api, make_space
 
@@ -65,9 +66,7 @@ async def test_the_list_is_filtered_searched_and_paged(
         made = await api.post("/api/v1/sessions", json={"user": f"user {n % 2}", "id": f"talk-{n:02}"})
         assert made.status_code == 201
     await api.post("/api/v1/sessions/talk-51/close", params={"user": "user 1"})
-    await admin.execute(
-        "UPDATE agent_data.sessions SET summary_text = 'A trip to Lisbon was planned.' WHERE external_id = 'talk-07'"
-    )
+    await update_rows(admin, "sessions", {"external_id": "talk-07"}, summary_text="A trip to Lisbon was planned.")
     first = await visitor.look("sessions")
     assert [f"talk-{n:02}" in first.links for n in (51, 2, 1)] == [True, True, False]
     rest = await visitor.look(first.links["Next page"])
@@ -187,12 +186,12 @@ async def test_what_a_session_knows_of_itself(
     page = await visitor.look("sessions/talk")
     assert "None: one is written when" in page.text
     assert page.links["Shall I book the small room?"] == f"#m-{added['messages'][1]['id']}"
-    await admin.execute(
-        "UPDATE agent_data.sessions SET summary_text = 'A room was wanted.', metadata = '{\"till\": 4}'"
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.compactions VALUES ($1, $2, $3, $4, $5, 3, 9, 7, 4000, 500, 8, 'extractive')",
-        ANA, ids.LOCAL_TENANT, UUID(added["session_id"]), ids.uuid7(wired.clock.now()), wired.clock.now(),
+    await update_rows(admin, "sessions", {}, summary_text="A room was wanted.", metadata='{"till": 4}')
+    now = wired.clock.now()
+    await insert_row(
+        admin, "compactions", user_id=ANA, tenant_id=ids.LOCAL_TENANT, session_id=UUID(added["session_id"]),
+        summary_id=ids.uuid7(now), at=now, first_turn=3, last_turn=9, messages=7, removed_tokens=4000, summary_tokens=500,
+        ratio=8, method="extractive",
     )  # fmt: skip
     page = await visitor.look("sessions/talk")
     for said in (
@@ -210,17 +209,12 @@ async def test_siblings_and_branches(
 ) -> None:
     trunk = await say(api, "trunk", *asked("First?", "One."), *asked("Second?", "Two."))
     made = (await api.post("/api/v1/sessions", json={"user": "ana", "id": "branch"})).json()
-    await admin.execute(
-        "UPDATE agent_data.sessions SET parent_session_id = $2, branch_turn_index = 2, turn_count = 2 WHERE session_id = $1",
-        UUID(made["id"]), UUID(trunk["session_id"]),
-    )  # fmt: skip
+    parent = UUID(trunk["session_id"])
+    await set_session(admin, UUID(made["id"]), parent_session_id=parent, branch_turn_index=2, turn_count=2)
     await say(api, "branch", *asked("Otherwise?", "Three."))
-    await admin.execute(
-        "INSERT INTO agent_data.conversation_history SELECT (jsonb_populate_record(h, jsonb_build_object("
-        "'message_id', $2::text, 'sibling', 1, 'content', 'One again.'))).* "
-        "FROM agent_data.conversation_history h WHERE message_id = $1",
-        UUID(trunk["messages"][1]["id"]), str(ids.uuid7(wired.clock.now())),
-    )  # fmt: skip
+    (row,) = await read_messages(admin, message_id=UUID(trunk["messages"][1]["id"]))
+    again = {"message_id": ids.uuid7(wired.clock.now()), "sibling": 1, "content": "One again."}
+    await insert_row(admin, "conversation_history", **(row | again))
     page = await visitor.look("sessions/trunk")
     assert "1 other message in the same place: answered again" in page.text
     assert "One." in page.text

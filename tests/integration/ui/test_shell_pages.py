@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
 from tests.support.cases import cases
+from tests.support.rows import insert_row, read_jobs, update_rows
 from tests.support.ui_forms import post, sign_in
 from tests.support.ui_page import Page
 
@@ -44,9 +46,7 @@ async def test_the_overview_of_calls(page: Page, pool: Pool, admin: asyncpg.Conn
     for n in range(30):
         await capture(turns, CapturedCall(now - timedelta(minutes=2 * n), user=HOSTILE, latency_ms=100 + n))
     await capture(turns, CapturedCall(now, status=500))
-    await admin.execute(
-        "UPDATE agent_data.upstream_calls SET memory_status = 'degraded', reason = 'dead<line' WHERE status = 500"
-    )
+    await update_rows(admin, "upstream_calls", {"status": 500}, memory_status="degraded", reason="dead<line")
     async with page.browser() as client:
         text = (await client.get("/ui", params={"hours": 1})).text
         assert "Nothing was called yet" not in text
@@ -80,16 +80,11 @@ async def test_the_overview_of_calls(page: Page, pool: Pool, admin: asyncpg.Conn
 
 
 async def dead_letter(admin: asyncpg.Connection[Any], tenant: Any, error: str) -> int:
-    job: int = await admin.fetchval(
-        "INSERT INTO agent_data.pgqueuer (priority, created, updated, heartbeat, execute_after, entrypoint, payload, status,"
-        " attempts) VALUES (0, now(), now(), now(), now(), 'learn', $1, 'failed', 5) RETURNING id",
-        f'{{"tenant": "{tenant}", "user": "<b>"}}'.encode(),
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint, traceback)"
-        " VALUES ($1, 'failed', 0, 'learn', jsonb_build_object('exception_message', $2::text))",
-        job, error,
-    )  # fmt: skip
+    dead: dict[str, Any] = {"priority": 0, "entrypoint": "learn", "status": "failed"}
+    payload = f'{{"tenant": "{tenant}", "user": "<b>"}}'.encode()
+    await insert_row(admin, "pgqueuer", payload=payload, attempts=5, **dead)
+    job: int = (await read_jobs(admin))[-1]["id"]
+    await insert_row(admin, "pgqueuer_log", job_id=job, traceback=json.dumps({"exception_message": error}), **dead)
     return job
 
 

@@ -50,7 +50,7 @@ EVERYWHERE = {"user": "b", "safety_identifier": "c", "metadata": {"user_id": "d"
         ),
         ({}, {"metadata": {"user_id": '{"device_id":"d1","account_uuid":"","session_id":"s"}'}}, "d1"),
         ({}, {"metadata": {"user_id": '{"device_id":"d1","account_uuid":"a1","session_id":"s"}'}}, "a1"),
-        ({}, {"metadata": {"user_id": '{"x": 1}'}}, '{"x": 1}'),
+        ({}, {"metadata": {"user_id": '{"x": 1}'}}, ""),
         ({}, {"metadata": {"user_id": "{broken"}}, "{broken"),
         ({}, {"user": "", "metadata": {"user_id": "d"}}, "d"),
         ({}, {"user": "   ", "metadata": {"user_id": "d"}}, "d"),
@@ -149,6 +149,9 @@ NAMES: list[tuple[object, str]] = [
         "meta.user.8842", "data.customer.77", "state.user.ab12", "arn:aws:iam::123456789012:user/ana", "CN=Ana,OU=users",
         "acct:user7@host", "guest-7", "usuario_7", "benutzer-12", "用户123", "王楠", "+34 600 123 456", "@ana", "Su Kunde7",
         "Nuno None-Silva", "ana.true@example.com", "null0x", "1000000000000000", "undefinedly",
+        # Visitors with an id of their own, people and accounts beside the words for an unknown person.
+        "anonymous-8842", "anon_3f2", "visitor 3", "acme:guest:7", "Anna Guest", "guest house", "unknown_artist", "Gasthaus",
+        "匿名用户7", "default", "admin", "default-user", "customer", "Todo Aoi", "[ana, ben]", "{ana: 7}",
     )),
 ]  # fmt: skip
 
@@ -161,7 +164,9 @@ def test_a_name_is_any_text_and_a_number_is_its_text(value: object, name: str) -
 FAULTS: dict[NameFault, list[object]] = {
     "blank": ["", " ", "\t\n", "\u00a0", "\u200b\u2060", "\u3164", "\u2800", "--", "_", "%20"],
     "too-long": ["u" * 513],
-    "wrong-type": [True, False, None, [], ["ana"], {"id": "ana"}, 2**64, -(2**63) - 1, 1e22, float("nan"), float("inf")],
+    "wrong-type": [True, False, None, [], ["ana"], {"id": "ana"}, 2**64, -(2**63) - 1, 1e22, float("nan"), float("inf"),
+        # Objects and lists written as text, like those that are none.
+        '{"id": "7"}', '{"mail":"ana@example.com"}', "{'id': 7}", '["ana"]', ' [{"id": 7}] ', "%7B%22id%22%3A7%7D"],
     "placeholder": [
         "undefined", "Null", "None", "nil", "NaN", "N/A", "(null)", "<nil>", "[object Object]", "user-undefined",
         "undefined undefined", "acme:undefined", "undefined@example.com", "{{user}}", "user-{{ id }}", "${USER_ID}",
@@ -194,6 +199,12 @@ FAULTS: dict[NameFault, list[object]] = {
         "VOTRE_ID", "seu usuário", "{usuario}", "<usuario>", "$usuario", ":usuario_id", "%usuario%", "<Benutzername>",
         "{benutzer_id}", "{nom_utilisateur}", "[nombre_usuario]", "<identifiant>", "{nome_do_usuário}", "{用户}", "<用户名>",
         "usuario_undefined", "benutzer-null", "utilisateur:null",
+        # Words for a person who is not known.
+        "anonymous", "Anonymous", "ANON", "anonymous_user", "user:anonymous", "<anonymous>", "guest", "Guest User",
+        "acme:guest", "acme/visitor", "guest@example.com", "unknown", "(unknown)", "unknown user", "nobody", "no-user",
+        "Not logged in",
+        "unauthenticated", "[REDACTED]", "TODO", "tbd", "Gast", "unbekannt", "invitado", "usuario_anónimo", "desconocida",
+        "invité", "utilisateur inconnu", "convidado", "visitante", "匿名用户", "游客", "anonymous%40example.com",
     ],
     "damaged": ["Ana \ud83d", "Ana \ufffd", "a\0b"],
 }  # fmt: skip
