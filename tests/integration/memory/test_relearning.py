@@ -178,7 +178,9 @@ async def test_ends_of_the_history_are_applied_in_order(world: World) -> None:
     rows = await world.rows()
     texts = " ".join(rows)
     assert "Leeds" in texts
-    assert not any(text.startswith("Drives") for text in rows)  # "Takes the tram now (before: Drives …)" says that it is over
+    assert not any(
+        text.startswith("Drives") for text in rows
+    )  # "Takes the tram now (before: Drives …)" says that it is over
     assert "pilot" not in texts
 
 
