@@ -31,23 +31,23 @@ WORDS_BETWEEN = "\n"
 
 
 class ShortTalk(NamedTuple):
-    """A line of the file. `told`: what the prompt must tell; `untold`: what it may tell only beside `beside`."""
+    """A line of the file. `must_tell` and `must_not_tell`: patterns; `beside`: what excuses the second."""
 
     half: str
     kind: str
     language: str
     messages: tuple[str, ...]
-    told: str
-    untold: str
+    must_tell: str
+    must_not_tell: str
     beside: str
 
     def is_held(self, memory: str) -> bool:
         """Return whether the memory in the prompt is right."""
-        if self.told and re.search(self.told, memory) is None:
+        if self.must_tell and re.search(self.must_tell, memory) is None:
             return False
         return (
-            not self.untold
-            or re.search(self.untold, memory) is None
+            not self.must_not_tell
+            or re.search(self.must_not_tell, memory) is None
             or bool(self.beside and re.search(self.beside, memory))
         )
 
@@ -57,8 +57,8 @@ def read_talks() -> list[ShortTalk]:
     lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     talks = []
     for line in lines:
-        half, kind, language, messages, told, untold, beside = line.split(" | ")
-        parts = [part.replace("-", "", 1) if part == "-" else part for part in (told, untold, beside)]
+        half, kind, language, messages, *patterns = line.split(" | ")
+        parts = ["" if part == "-" else part for part in patterns]
         talks.append(ShortTalk(half, kind, language, tuple(messages.split(" / ")), *parts))
     return talks
 
@@ -82,30 +82,30 @@ def play(stack: Stack, talks: list[ShortTalk]) -> list[str]:
                 )
                 transcripts[number].append(answer["choices"][0]["message"])
                 if turn == len(talk.messages) - 1:
-                    sent = json.loads(stack.received()[-1])["messages"]
-                    memories[number] = WORDS_BETWEEN.join(str(part["content"]) for part in sent).removesuffix(message)
+                    prompt = json.loads(stack.received()[-1])["messages"]
+                    memories[number] = WORDS_BETWEEN.join(str(part["content"]) for part in prompt).removesuffix(message)
             fill.wait_until_learned(stack.base_url, lambda line: None)
     return memories
 
 
 @click.command()
-@click.option("--shown", is_flag=True, help="Print the prompts of the talks that failed.")
-def main(shown: bool) -> None:
+@click.option("--shown", "print_failed", is_flag=True, help="Print the prompts of the talks that failed.")
+def main(print_failed: bool) -> None:
     """Print how many talks of each half and kind are held."""
     talks = read_talks()
     with running() as stack, stack.worker():
         memories = play(stack, talks)
-    held: Counter[tuple[str, str]] = Counter()
+    held_count: Counter[tuple[str, str]] = Counter()
     count: Counter[tuple[str, str]] = Counter()
     for talk, memory in zip(talks, memories, strict=True):
         is_held = talk.is_held(memory)
         for kind in (talk.kind, "all"):
-            held[talk.half, kind] += is_held
+            held_count[talk.half, kind] += is_held
             count[talk.half, kind] += 1
-        if shown and not is_held:
+        if print_failed and not is_held:
             click.echo(f"--- {talk.half} {talk.kind} {talk.language}: {' / '.join(talk.messages)}\n{memory}")
     for key in count:
-        click.echo(f"{key[0]}, {key[1]}: {held[key]} of {count[key]}")
+        click.echo(f"{key[0]}, {key[1]}: {held_count[key]} of {count[key]}")
 
 
 if __name__ == "__main__":

@@ -397,7 +397,7 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
 
 
 class RolePlay(NamedTuple):
-    """Whether a role play or a story was noticed in a session, and whether the user has a role in it and has not stopped."""
+    """State of a session: a role play or a story was noticed; the user has a role in it and has not stopped."""
 
     noticed: bool = False
     is_playing: bool = False
@@ -415,7 +415,7 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
         after them.
     """
     noticed, is_playing = begun
-    own: list[Told] = []
+    own_exchanges: list[Told] = []
     played: list[UUID] = []
     for exchange, messages in exchanges:
         if is_playing and ends_play(exchange.user_text):
@@ -425,9 +425,9 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
         if is_playing:
             played += [message.message_id for message in messages]
         else:
-            own.append((marked, messages))
+            own_exchanges.append((marked, messages))
         noticed = noticed or is_playing or begins_role_play(marked)
-    return own, played, RolePlay(noticed, is_playing)
+    return own_exchanges, played, RolePlay(noticed, is_playing)
 
 
 def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None) -> list[Told]:

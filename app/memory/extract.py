@@ -219,9 +219,9 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
 
 def _is_material(message: str, start: int) -> bool:
     """Return whether an order belongs to a task, or to a question about it: "Is this a good prompt? Always …"."""
-    own = masked(message)
-    for sentence in sentences(own):
-        words = own[sentence.start : sentence.end]
+    text = masked(message)
+    for sentence in sentences(text):
+        words = text[sentence.start : sentence.end]
         if sentence.start < start and (heard(words).task or (sentence.asked and sentence.end <= start)):
             return True
         if sentence.asked and _ORDERS.search(words):
@@ -337,6 +337,7 @@ def without_request(clause: Clause) -> tuple[Clause, str]:
 _CORRECTS = re.compile(
     r"\b(?:no|nope|nah|actually|correction|meant|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
 )
+_AFTERTHOUGHT = re.compile(r",? (?:by the way|btw|fyi|just so you know|you know|as you know)$", re.IGNORECASE)
 _TURNS = re.compile(r"\b(?:turns|will turn|will be|is turning) \w+(?: years old)?(?: on| the|,)? (?=\w)", re.IGNORECASE)
 _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.!]*$", re.IGNORECASE)
 
@@ -344,7 +345,7 @@ _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.
 def _of_clause(
     clause: Clause, exchange: SourceExchange, *, explicit: bool, plainly: bool, introduces: bool
 ) -> list[MemoryCandidate]:
-    text = " ".join(clause.text.split())
+    text = _AFTERTHOUGHT.sub("", " ".join(clause.text.split()))
     text = "I " + text if clause.elliptic else text
     introduced, text = _introduction(clause, text, introduces)
     relative = _named_relative(text)

@@ -490,6 +490,12 @@ _STANDING_START = re.compile(
     r"|for (?:all|any|every)|in (?:all|every|any|each) )[^,]{2,80},",
     re.IGNORECASE,
 )
+_FROM_NOW_ON = re.compile(
+    r"^\W*(?:(?:and|also|please|so|ok|okay),? )*"
+    r"(?:from (?:now|here|this point) on|going forward|in (?:the )?future|henceforth|at all times),",
+    re.IGNORECASE,
+)
+"""What opens a standing order; the comma behind it begins no clause of its own: "From now on, give me prices in euros"."""
 _MIN_CLAUSE = 4  # characters: "I a"
 
 
@@ -579,7 +585,7 @@ _IMPERATIVE_NOT = re.compile(r"^(?:don't|do not|do)\b(?! (?:i|you|we|they)\b)", 
 def _split(sentence: str) -> list[tuple[int, int, bool]]:
     """(start, end, elliptic) of each clause."""
     pieces, start, elliptic = [], 0, False
-    standing = _STANDING_START.match(sentence)
+    standing = _STANDING_START.match(sentence) or _FROM_NOW_ON.match(sentence)
     for joint in _JOINT.finditer(sentence):
         if standing is not None:  # "whenever I ask for code, use …" is one order
             standing = None

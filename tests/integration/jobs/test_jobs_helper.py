@@ -101,8 +101,8 @@ async def test_exchanges_that_wait_are_read_by_one_call(
 ) -> None:
     """Each job is done once, whichever comes first; twelve exchanges at most in a call, of one user."""
     talk, other = Talk(), Talk(user_name="eve")
-    await say(rules, pool, talk, *(f"Ahoy, boat Nora{n}" for n in range(MAX_EXCHANGES + 3)))
-    await say(rules, pool, other, "Ahoy, boat Ruth")
+    await say(rules, pool, talk, *(f"What of Nora{n}" for n in range(MAX_EXCHANGES + 3)))
+    await say(rules, pool, other, "What of Ruth")
     llm.answer = lambda conversation: {
         "additions": [
             stated(f"A boat is called {m['user'].split()[-1]}", m["user"], m["message"])

@@ -85,7 +85,7 @@ def test_what_a_role_says_is_none_of_the_users_own() -> None:
         "I have a cat.",
     ]
     messages = [SourceMessage(UUID(int=n), 2 * n, "user", text, [], NOW, {}) for n, text in enumerate(texts)]
-    own, played, after = mark_role_play(exchanges_of(messages), RolePlay())
-    assert [exchange.user_text for exchange, _ in own] == [texts[0], texts[3], texts[4]]
+    own_exchanges, played, after = mark_role_play(exchanges_of(messages), RolePlay())
+    assert [exchange.user_text for exchange, _ in own_exchanges] == [texts[0], texts[3], texts[4]]
     assert played == [UUID(int=1), UUID(int=2)]
     assert not after.is_playing

@@ -45,8 +45,21 @@ def test_a_standing_wish_is_found(message: str) -> None:
 
 
 @each_of(
+    "message, wish",
+    [
+        ("From now on, give me prices in euros.", "Give me prices in euros"),
+        ("Going forward, show me examples in Rust.", "Show me examples in Rust"),
+        ("Answer in German from now on.", "Answer in German"),
+    ],
+)
+def test_an_order_for_all_that_follows_is_one(message: str, wish: str) -> None:
+    assert read_wishes(message) == [wish]
+
+
+@each_of(
     "message",
     [
+        "I need help, and also give me some tips on how to avoid such issues in the future.",
         "Mio padre risponde sempre in modo gentile.",
         "Perché rispondi sempre in inglese?",
         "Traduci: rispondi sempre in modo conciso.",
