@@ -126,14 +126,15 @@ class Relearner(Struct, frozen=True):
         scope = uuid4()
         read, unread = await self._replay(effect, scope)
         found = [memory for memory in await self._read_memories(effect, scope) if memory.kind in RELEARNED]
-        role_plays = [row["session_id"] for row in await effect.rows("relearning.role_plays")]
+        role_plays = await effect.rows("relearning.role_plays")
         await replay.rollback()
         stored = await self._read_memories(effect, ids.NIL)
         active_hashes = {memory.content_hash for memory in stored if memory.is_active}
         near = await self._find_near(effect, [memory for memory in found if memory.content_hash not in active_hashes])
         plan = plan_relearning(stored, found, read, near, effect.now)
         await self._apply(effect, plan)
-        await effect.run("relearning.set_role_plays", role_plays)
+        playing = [row["session_id"] for row in role_plays if row["is_playing"]]
+        await effect.run("relearning.set_role_plays", [row["session_id"] for row in role_plays], playing)
         await effect.enqueue(unread)
         report.messages, report.unchanged, report.unread = len(read), plan.unchanged, len(unread)
         report.lines = sorted(_describe_changes(plan), key=lambda line: (line.change, line.said_at, line.text))

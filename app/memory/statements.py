@@ -48,6 +48,8 @@ MIN_OWN_PROBABILITY = 0.5
 _OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
 OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
+MIN_ROLE_WORDS = 4
+"""Words that begin a role play, at least: the tagger takes "Steak and ale." for one."""
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
@@ -115,7 +117,10 @@ def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
 def begins_role_play(exchange: SourceExchange) -> bool:
     """Return whether the user's message begins a role play or a story, which lasts over the session's later messages."""
     tagged = tag_message(exchange.user_text, number=exchange.number, in_role_play=exchange.in_role_play)
-    return any(segment.frame == "role" for segment in find_segments(tagged))
+    return any(
+        segment.frame == "role" and len(exchange.user_text[segment.start : segment.end].split()) >= MIN_ROLE_WORDS
+        for segment in find_segments(tagged)
+    )
 
 
 def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[UserStatement]:

@@ -31,16 +31,18 @@ ORDER BY h.created_at, h.session_id, h.turn_index, h.sibling
 
 -- name: clear_role_play
 -- No role play has begun in any session, as before its first message.
-UPDATE agent_data.sessions SET in_role_play = false WHERE tenant_id = $1 AND user_id = $2 AND in_role_play
+UPDATE agent_data.sessions SET in_role_play = false, is_playing = false
+WHERE tenant_id = $1 AND user_id = $2 AND (in_role_play OR is_playing)
 
 -- name: role_plays
 -- The sessions in which a role play began.
-SELECT session_id FROM agent_data.sessions WHERE tenant_id = $1 AND user_id = $2 AND in_role_play
+SELECT session_id, is_playing FROM agent_data.sessions WHERE tenant_id = $1 AND user_id = $2 AND in_role_play
 
 -- name: set_role_plays
 -- A role play began in these sessions ($3), and in no other one.
-UPDATE agent_data.sessions SET in_role_play = (session_id = ANY ($3::uuid[]))
-WHERE tenant_id = $1 AND user_id = $2 AND in_role_play <> (session_id = ANY ($3::uuid[]))
+UPDATE agent_data.sessions SET in_role_play = session_id = ANY ($3::uuid[]), is_playing = session_id = ANY ($4::uuid[])
+WHERE tenant_id = $1 AND user_id = $2
+  AND (in_role_play, is_playing) IS DISTINCT FROM (session_id = ANY ($3::uuid[]), session_id = ANY ($4::uuid[]))
 
 -- name: uncover
 -- What was superseded was said all the same: it is learned from, and superseded again.

@@ -24,7 +24,7 @@ from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts
 from tests.support.llm import URL, ScriptedLlm, llm_learner, stated
-from tests.support.rows import read_suppressions
+from tests.support.rows import delete_rows, read_suppressions
 
 Admin = asyncpg.Connection
 
@@ -60,7 +60,7 @@ def teller(pool: Pool, words: WordLlamaEmbedder, space: int) -> Teller:
 
 async def read_again(learn: Learner, admin: Admin, talk: Talk, messages: Sequence[MessageRecord]) -> None:
     """Learn from messages once more, as a run over old messages does."""
-    await admin.execute("DELETE FROM agent_data.job_effects")
+    await delete_rows(admin, "job_effects")
     await learn.learn(talk.job(messages))
 
 
@@ -119,7 +119,9 @@ async def test_what_the_same_clause_says_besides_stays_and_comes_back(
     await store.invalidate(TENANT, talk.user, home["memory_id"], reason=None)
     await read_again(learn, admin, talk, talk.said)
     assert set(await texts(admin)) == before - {home["content_text"]}
-    await admin.execute("DELETE FROM agent_data.memory_store WHERE memory_id <> $1", home["memory_id"])
+    for memory in await memories(admin):
+        if memory["memory_id"] != home["memory_id"]:
+            await delete_rows(admin, "memory_store", memory_id=memory["memory_id"])
     await read_again(learn, admin, talk, talk.said)
     assert set(await texts(admin)) == before - {home["content_text"]}
 

@@ -11,6 +11,7 @@ import pytest
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.learning import Talk, learner, memories, taught
+from tests.support.rows import count_rows
 
 Admin: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -31,7 +32,7 @@ async def test_a_role_teaches_nothing_until_the_play_ends(
     ):
         await taught(do, pool, talk, message)
     assert await read_texts(admin, talk) == ["Lives in Hull"]
-    hidden = await admin.fetchval("SELECT count(*) FROM agent_data.suppressions WHERE user_id = $1", talk.user)
+    hidden = await count_rows(admin, "suppressions", user_id=talk.user)
     assert hidden == 2
 
 
