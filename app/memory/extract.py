@@ -161,9 +161,9 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
         return False
     if candidate.explicit or candidate.kind == "correction":
         return True
-    own, keep = read_span(tagged, *candidate.span)
+    reading = read_span(tagged, *candidate.span)
     guessed = candidate.provenance_type is Provenance.SYSTEM_INFERRED
-    return own >= MIN_RULE_PROBABILITY and (guessed or keep >= MIN_RULE_KEEP_PROBABILITY)
+    return reading.own >= MIN_RULE_PROBABILITY and (guessed or reading.keep >= MIN_RULE_KEEP_PROBABILITY)
 
 
 def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
