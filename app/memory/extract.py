@@ -62,7 +62,7 @@ _EVENT_CONFIDENCE = 0.85
 MIN_RULE_PROBABILITY = 0.2
 """The least probability that a clause which a rule knows is the user's own. Low, because a rule knows the whole clause, and the
 tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
-MIN_RULE_KEEP_PROBABILITY = 0.02
+MIN_RULE_KEEP_PROBABILITY = 0.009
 """The least probability that a reader would keep a clause which a rule knows; orders of the moment have less."""
 MIN_IMPERSONAL_PROBABILITY = 0.85
 """The least probability of an English statement with no first person: a third of those below it are right, and two thirds of

@@ -47,6 +47,8 @@ MIN_OWN_PROBABILITY = 0.5
 """The least probability that a statement's words are the user's own, or an order that names something of the user's."""
 OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
+MIN_ROLE_PROBABILITY = 0.8
+"""The least mean probability of a line that begins a role play, which sets aside what follows in the session."""
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
@@ -114,7 +116,10 @@ def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
 def begins_role_play(exchange: SourceExchange) -> bool:
     """Return whether the user's message begins a role play or a story, which lasts over the session's later messages."""
     tagged = tag_message(exchange.user_text, number=exchange.number, in_role_play=exchange.in_role_play)
-    return any(segment.frame == "role" for segment in find_segments(tagged))
+    role = FRAMES.index("role")
+    return any(
+        tagged.frames[first:last].mean(axis=0)[role] >= MIN_ROLE_PROBABILITY for first, last in _find_lines(tagged)
+    )
 
 
 def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[UserStatement]:
