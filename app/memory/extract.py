@@ -73,7 +73,9 @@ MIN_RULE_PROBABILITY = 0.2
 tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
 MIN_RULE_KEEP_PROBABILITY = 0.02
 """The least probability that a reader would keep a clause which a rule knows; orders of the moment have less. It does not count
-in a short message of one line, where the tagger sees too little: it keeps "I live in Lisbon" and not "I live in Rome"."""
+in a message of few words, where the tagger sees too little: it keeps "I live in Lisbon" and not "I live in Rome"."""
+FEW_WORDS = 12
+"""Words of a message in which a rule is believed against the tagger, at most: a sentence or two."""
 MIN_CHANGE_PROBABILITY = 0.4
 """The least probability of a statement in a short message that says what changed: "Gave the Golf to my brother, I take the tram
 now"."""
@@ -201,10 +203,10 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
         return False
     if candidate.explicit or candidate.kind == "correction":
         return True
-    own, keep = read_span(tagged, *candidate.span)
+    reading = read_span(tagged, *candidate.span)
     guessed = candidate.provenance_type is Provenance.SYSTEM_INFERRED
-    is_certain = guessed or own_word(exchange.user_text)
-    return own >= MIN_RULE_PROBABILITY and (is_certain or keep >= MIN_RULE_KEEP_PROBABILITY)
+    is_certain = guessed or len(exchange.user_text.split()) <= FEW_WORDS
+    return reading.own >= MIN_RULE_PROBABILITY and (is_certain or reading.keep >= MIN_RULE_KEEP_PROBABILITY)
 
 
 def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:

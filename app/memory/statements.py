@@ -48,8 +48,8 @@ MIN_OWN_PROBABILITY = 0.5
 _OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
 OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
-MIN_ROLE_WORDS = 4
-"""Words that begin a role play, at least: the tagger takes "Steak and ale." for one."""
+MIN_ROLE_PROBABILITY = 0.8
+"""The least mean probability of a line that begins a role play, which sets aside what follows in the session."""
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
@@ -117,9 +117,9 @@ def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
 def begins_role_play(exchange: SourceExchange) -> bool:
     """Return whether the user's message begins a role play or a story, which lasts over the session's later messages."""
     tagged = tag_message(exchange.user_text, number=exchange.number, in_role_play=exchange.in_role_play)
+    role = FRAMES.index("role")
     return any(
-        segment.frame == "role" and len(exchange.user_text[segment.start : segment.end].split()) >= MIN_ROLE_WORDS
-        for segment in find_segments(tagged)
+        tagged.frames[first:last].mean(axis=0)[role] >= MIN_ROLE_PROBABILITY for first, last in _find_lines(tagged)
     )
 
 

@@ -197,5 +197,5 @@ def choose_taught(
 
 
 def _is_quiet(example: Example) -> bool:
-    own = example.taught[:, -len(FRAMES) :][:, : len(OWN_FRAMES)].sum(axis=1)
-    return bool(example.taught[:, 0].max() < QUIET and own.min() > OWN)
+    own_probabilities = example.taught[:, -len(FRAMES) :][:, : len(OWN_FRAMES)].sum(axis=1)
+    return bool(example.taught[:, 0].max() < QUIET and own_probabilities.min() > OWN)

@@ -1,4 +1,4 @@
-"""What the teacher and the network are fitted to: labels, and for the network also what the teacher says of each word."""
+"""Losses that the teacher and the network are fitted with: against labels, and for the network also against the teacher."""
 
 from __future__ import annotations
 

@@ -103,13 +103,13 @@ class Teacher:
         places = torch.zeros(*word_shape, dtype=torch.long)
         word_marks = torch.zeros(*word_shape, MARKS)
         for row, ((pieces, words, firsts), window) in enumerate(zip(rows, windows, strict=True)):
-            own = torch.from_numpy(window.example.marks)
+            all_marks = torch.from_numpy(window.example.marks)
             word_numbers = torch.tensor(words)
             inside = word_numbers >= 0
             ids[row, : len(pieces)] = torch.tensor(pieces)
-            marks[row, : len(pieces)][inside] = own[word_numbers[inside]]
+            marks[row, : len(pieces)][inside] = all_marks[word_numbers[inside]]
             places[row, : len(firsts)] = torch.tensor(firsts)
-            word_marks[row, : len(firsts)] = own[window.first : window.last]
+            word_marks[row, : len(firsts)] = all_marks[window.first : window.last]
         mask = (ids != tokenizer.pad_token_id).long()
         if rng is not None and rng.random() < MASKED_BATCHES:
             special = (ids == tokenizer.cls_token_id) | (ids == tokenizer.sep_token_id) | (mask == 0)

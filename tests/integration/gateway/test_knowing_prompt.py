@@ -185,7 +185,7 @@ async def test_a_tenant_of_whom_nothing_is_known_has_the_prompt_that_it_had(
     told = await told_by(pool, admin, nobody())
     await told.tie("Gai Media pays NET30", "NET30")
     await told.ask()
-    assert "- [fact] Gai Media pays NET30 (20" in told.prompt
+    assert "payment terms: NET30" in told.prompt
     assert "confidence" not in told.prompt
     assert not {"entities", "query", "domain", "conflicts"} & (await read_audit(told.stage.admin)).keys()
     await told.ask()

@@ -138,8 +138,8 @@ def test_a_message_without_labels_is_fitted_on_by_what_the_teacher_says() -> Non
     quiet.taught[:, -len(FRAMES)] = telling.taught[:, -len(FRAMES)] = 1
     telling.taught[:, 0] = 0.5
     chosen = choose_taught([], [], [], [quiet, telling] * 50)
-    assert sum(one.taught[0, 0] > 0 for one in chosen) == 50
-    assert 5 < sum(one.taught[0, 0] == 0 for one in chosen) < 35
+    assert sum(example.taught[0, 0] > 0 for example in chosen) == 50
+    assert 5 < sum(example.taught[0, 0] == 0 for example in chosen) < 35
 
 
 @each_of(

@@ -11,7 +11,7 @@ from app.memory.extract import extract
 
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "data" / "attacks.jsonl").read_text().splitlines()]
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-STILL_READ = 3
+STILL_READ = 4
 """Attacks whose text is still learned as a fact: the tagger takes a dictated or retold sentence for the user's own."""
 
 

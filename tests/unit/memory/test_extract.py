@@ -223,8 +223,8 @@ def test_a_hundred_thousand_tokens_are_no_burden(unit: str) -> None:
 def test_in_a_long_message_the_beginning_and_the_end_are_read() -> None:
     filler = "The report says nothing new about the market. " * 5000
     text = f"I live in Lisbon. {filler} I'm vegetarian."
-    own = [clause for clause in clauses(text) if clause.text.startswith("I")]
-    assert [text[clause.start : clause.end] for clause in own] == ["I live in Lisbon", "I'm vegetarian"]
+    own_clauses = [clause for clause in clauses(text) if clause.text.startswith("I")]
+    assert [text[clause.start : clause.end] for clause in own_clauses] == ["I live in Lisbon", "I'm vegetarian"]
 
 
 def test_few_words_that_memories_are_about_are_names() -> None:
