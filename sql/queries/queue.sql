@@ -107,12 +107,12 @@ SELECT id, 'queued', entrypoint, priority, $4::text::jsonb FROM later
 
 -- name: requeue_lost
 -- Counts a try for each job whose worker has let its lease ($1) run out, and puts the job back, or holds it after $2 tries: a job
--- that ends its worker's process would otherwise run for ever. From the second loss on a job waits for a random part of a lease and
--- more, so that the jobs that ran beside the one at fault do not run beside it again.
+-- that ends its worker's process would otherwise run for ever. From the second loss on a job waits for a random part of a lease (at
+-- least 10 s, longer than a worker takes to start) and more, so that jobs that ran beside the one at fault do not run beside it again.
 WITH lost AS (
     UPDATE agent_data.pgqueuer q
     SET status = CASE WHEN q.attempts + 1 < $2 THEN 'queued' ELSE 'failed' END::agent_data.pgqueuer_status,
-        attempts = q.attempts + 1, execute_after = now() + $1 * q.attempts * random(), updated = now(), queue_manager_id = NULL
+        attempts = q.attempts + 1, execute_after = now() + GREATEST($1::interval, '10 s') * q.attempts * random(), updated = now(), queue_manager_id = NULL
     WHERE q.id IN (SELECT s.id FROM agent_data.pgqueuer s WHERE s.status = 'picked' AND s.heartbeat < now() - $1::interval
                    FOR UPDATE SKIP LOCKED)
     RETURNING q.id, q.status, q.entrypoint, q.priority

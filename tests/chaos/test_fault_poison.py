@@ -91,7 +91,7 @@ def test_poison_comes_back_as_a_quotation(
         return  # it does not fit, and what does stands in the session's earlier block
     if name == "an order" and who_says_it == "user":
         wish = poison.removeprefix("Remember: a").removesuffix(".")
-        assert f"{WISHES}\n- A{wish}\n</mneme-memory" in sent[-1]["content"], (
+        assert f"{WISHES}\n- A{wish}\n" in sent[-1]["content"], (
             "the user's own order to the model, and nobody else's, is a wish"
         )
         return
