@@ -86,10 +86,10 @@ async def _learn(settings: Settings, dsn: str, sheet: EvalFile, say: Say) -> dic
     async with open_core(settings, dsn, SystemClock()) as core:
         await fill(core, sheet, say, ends_sessions=False)
         store = Memories(core.pools.background, core.queries, core.clock, space=None)
-        return count_learned(sheet, describe_learned([memory async for memory in _memories(store)]))
+        return count_learned(sheet, describe_learned([memory async for memory in _read_memories(store)]))
 
 
-async def _memories(store: Memories) -> AsyncIterator[Memory]:
+async def _read_memories(store: Memories) -> AsyncIterator[Memory]:
     after = None
     while rows := await store.page(ids.LOCAL_TENANT, None, MemoryFilter(), after=after, limit=PART_LINES):
         for memory in rows:
@@ -98,8 +98,8 @@ async def _memories(store: Memories) -> AsyncIterator[Memory]:
 
 
 async def fill(core: Core, sheet: EvalFile, say: Say, *, ends_sessions: bool = True) -> None:
-    """Import the lines, and do all that comes of it and, with `ends_sessions`, of the sessions' end: summaries, patterns,
-    procedures."""
+    """Import the lines and run the jobs that follow, with `ends_sessions` also those of the sessions' end: summaries,
+    patterns and procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)

@@ -17,7 +17,7 @@ from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotFound, NotReady
 from app.features import load
-from app.jobs.relearn import Change, Relearner, RelearnReport
+from app.jobs.relearn import RelearnChange, Relearner, RelearnReport
 from app.memory.extract import read_rules
 from app.server.core import lacking, learner, open_core, process_of
 from app.server.worker import eraser_of
@@ -28,18 +28,19 @@ from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 
 USERS_AT_ONCE = 200
-"""Users listed by one statement."""
+"""Users that one statement lists."""
 RESUMED_WITHIN = timedelta(days=1)
-"""Time within which a stopped run goes on. Later, Mneme may be another version, and all users are learned about again."""
+"""Time within which a stopped run goes on. Later, Mneme may be another version, and the run begins anew."""
 
-SIGNS: dict[Change, str] = {"added": "+", "changed": "~", "retired": "-"}
-"""What stands before a line."""
+SIGNS: dict[RelearnChange, str] = {"added": "+", "changed": "~", "retired": "-"}
+"""The sign before a line of each kind."""
 
-Report = Callable[[RelearnReport], None]
+ReportStart = Callable[[RelearnReport], None]
+"""Called with the report of each user before it is completed."""
 
 
 class RelearnTarget(Struct, frozen=True):
-    """The users to learn about again. `user` None: all users, of one tenant or (`tenant` None) of all."""
+    """The users to learn about again. `user`: None for all users of the tenant. `tenant`: None for all tenants."""
 
     user: str | None
     tenant: str | None
@@ -47,7 +48,7 @@ class RelearnTarget(Struct, frozen=True):
 
 
 class RelearnTotals(Struct):
-    """The outcome of a run. `users`: about whom was learned; `done_before`: those of the stopped run that it goes on with."""
+    """The outcome of a run. `users`: how many users it was done with; `done_before`: how many the stopped run had done."""
 
     users: int = 0
     done_before: int = 0
@@ -60,14 +61,14 @@ class RelearnTotals(Struct):
         if report is not None and (report.lines or report.unread):
             self.reports.append(report)
 
-    def count_changes(self) -> dict[Change, int]:
+    def count_changes(self) -> dict[RelearnChange, int]:
         """Return how many memories were added, changed and retired."""
         lines = [line.change for report in self.reports for line in report.lines]
         return {change: lines.count(change) for change in SIGNS}
 
 
-async def relearn_users(settings: Settings, dsn: str, target: RelearnTarget, begin: Report) -> RelearnTotals:
-    """Learn again about users; `begin` is called with each. Raises NotFound, NotReady, StoreUnavailable."""
+async def relearn_users(settings: Settings, dsn: str, target: RelearnTarget, begin: ReportStart) -> RelearnTotals:
+    """Learn again about users. Raises NotFound, NotReady, StoreUnavailable."""
     if missing := await lacking(settings, settings.direct(dsn)):
         raise NotReady(f"This database cannot be used: {missing} Run `mneme migrate` first.")
     clock, sql, totals = SystemClock(), Queries.load(), RelearnTotals()
@@ -109,7 +110,7 @@ async def relearn_users(settings: Settings, dsn: str, target: RelearnTarget, beg
 
 @asynccontextmanager
 async def _open_relearner(settings: Settings, dsn: str) -> AsyncIterator[Relearner]:
-    """Open what the worker learns with."""
+    """Open a relearner that learns as the worker does."""
     features, clock = load(settings), SystemClock()
     read_rules()
     async with (
@@ -119,23 +120,23 @@ async def _open_relearner(settings: Settings, dsn: str) -> AsyncIterator[Relearn
         process = process_of(core, space=await core.turns.space_of(core.embedder.space))
         async with features.within(lambda feature: feature.opened(process)):
             learning = await learner(core, features.only(lambda feature: feature.hearing(process)))
-            yield Relearner(learning, core.pools.background, core.queries, clock, reads=core.helper is not None)
+            yield Relearner(learning, core.pools.background, core.queries, clock, has_helper=core.helper is not None)
 
 
 @click.command("relearn")
 @click.option("--user", help="A user, as the application calls them.")
-@click.option("--all", "everybody", is_flag=True, help="All users.")
+@click.option("--all", "all_users", is_flag=True, help="All users.")
 @click.option("--tenant", help="Name of the tenant. [default: local, of all with --all]")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
-def relearn_history(user: str | None, everybody: bool, tenant: str | None, dry_run: bool, as_json: bool) -> None:
+def relearn_history(user: str | None, all_users: bool, tenant: str | None, dry_run: bool, as_json: bool) -> None:
     """Learn again from the stored history with today's rules, while the server runs.
 
     Says what is added, changed and retired. What somebody wrote, confirmed, denied or had forgotten stays as it is. Stopped, it
     goes on with the next user when it is run again.
     """
-    if (user is None) == (not everybody):
+    if (user is None) == (not all_users):
         raise click.UsageError("Name one user with --user, or all with --all; not both.")
     settings = load_settings()
     target = RelearnTarget(user, tenant or ("local" if user is not None else None), dry_run)

@@ -42,9 +42,9 @@ LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
 SAME_BEGINNING = 4
-"""Letters that two forms of a word share: "love" and "loves"."""
-UNSAID_SIGNS = 3
-"""Signs of a script without spaces that make a word of their own, with a particle."""
+"""The number of first letters that two forms of a word share: "love" and "loves"."""
+OWN_SIGNS = 3
+"""Signs of a script without spaces that make a word and a particle."""
 
 OF_CODE = frozenset(["codes_in", "uses", "works_at", "works", "occupation", "company", "works_in"])
 """Predicates that bear on talk about programs; nothing else of the user's life does."""
@@ -267,19 +267,19 @@ def answers(fact: StandingFact, reading: MessageTopics) -> bool:
     return predicate in reading.only_of if predicate in reading.of else reading.only
 
 
-def says_more(text: str, told: Sequence[str]) -> bool:
-    """Tell whether a text has a word of its own that none of the others has, function words and endings aside."""
-    others = [word for each in told for word in _WORD.findall(each.lower())]
-    begun = {word[:SAME_BEGINNING] for word in others}
-    unsaid = [
+def has_own_word(text: str, others: Sequence[str]) -> bool:
+    """Return whether a text has a word that none of the other texts has, function words and endings left out."""
+    other_words = [word for other_text in others for word in _WORD.findall(other_text.lower())]
+    beginnings = {word[:SAME_BEGINNING] for word in other_words}
+    own_words = [
         word
         for word in _WORD.findall(text.lower())
-        if word not in empty() and not function_word(word) and word[:SAME_BEGINNING] not in begun
+        if word not in empty() and not function_word(word) and word[:SAME_BEGINNING] not in beginnings
     ]
-    spaced = [word for word in unsaid if _UNSPACED.match(word) is None and len(word) > LEAST_CHARS]
-    signs = "".join(word for word in unsaid if _UNSPACED.match(word))
-    known = set("".join(word for word in others if _UNSPACED.match(word)))
-    return bool(spaced) or sum(sign not in known for sign in signs) >= UNSAID_SIGNS
+    spaced = [word for word in own_words if _UNSPACED.match(word) is None and len(word) > LEAST_CHARS]
+    signs = "".join(word for word in own_words if _UNSPACED.match(word))
+    other_signs = set("".join(word for word in other_words if _UNSPACED.match(word)))
+    return bool(spaced) or sum(sign not in other_signs for sign in signs) >= OWN_SIGNS
 
 
 def _words(text: str) -> frozenset[str]:

@@ -65,8 +65,7 @@ DEFAULT_BUDGETS = Budgets()
 
 
 class _Chosen(NamedTuple):
-    """The content of the block of a layout. `since`: what is so where it says what is so no more; `later`: what the user said
-    later."""
+    """The content of a layout's block. `since`: the present values beside ended ones; `later`: the user's later words."""
 
     layout: Layout
     summary: str | None
@@ -224,9 +223,9 @@ class Compiler:
         if inquiry is not None and not layout.blocked:
             inquiry.begin(habits.further, habits.rows)
         retrieved, reason = Finds().retrieved, None
-        told = [fact.memory for fact in layout.opened.facts if fact.memory is not None]
-        if not layout.room and told and request.search:  # the facts say all that is asked for
-            later = await self._retriever.find_later(request.scope, told)
+        fact_memories = [fact.memory for fact in layout.opened.facts if fact.memory is not None]
+        if not layout.room and fact_memories and request.search:  # the facts say all that is asked for
+            later = await self._retriever.find_later(request.scope, fact_memories)
             retrieved = retrieved._replace(later=later) if later else retrieved
         if layout.room > 0 and reading.asked.text and request.search:
             scope = replace(request.scope, history=reading.topics.past)
@@ -239,7 +238,7 @@ class Compiler:
                 price=self._price_of(request, reading.profile),
                 bears=bool(layout.opened.facts),
                 wait_s=self._vector_wait_s,
-                told=told,
+                fact_memories=fact_memories,
             )
             if inquiry is not None:
                 sought = sought._replace(related=lambda: inquiry.related)
@@ -255,8 +254,8 @@ class Compiler:
             reason = reason or "cards"
         if inquiry is None:
             return Finds(retrieved, reason, None, cards)
-        told += [each.id for each in retrieved.candidates if each.source == "memory"]
-        learned = await learn(inquiry, request.scope.user_id, told)
+        memories = [item.id for item in retrieved.candidates if item.source == "memory"]
+        learned = await learn(inquiry, request.scope.user_id, [*fact_memories, *memories])
         return Finds(retrieved, reason or learned.known.reason, learned, cards)
 
     def _choose(self, reading: Reading, found: Finds, layout: Layout) -> _Chosen:
@@ -275,8 +274,8 @@ class Compiler:
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
         if opened.memories or opened.messages:  # a fact and its message are one
-            fuller = opened.find_fuller(items)
-            visible.update([each.id for each in items if opened.said_by(each) and each.id not in fuller])
+            fuller = opened.find_fuller_messages(items)
+            visible.update([item.id for item in items if opened.said_by(item) and item.id not in fuller])
         packed = pack(
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
@@ -303,7 +302,7 @@ class Compiler:
         return chosen._replace(packed=packed, since=since)
 
     def _attach_later(self, reading: Reading, found: Finds, chosen: _Chosen) -> _Chosen:
-        """Put the user's later own words behind what is told of them, or leave it out."""
+        """Quote the user's later own words in the lines that they concern, or leave those lines out."""
         later, layout = found.retrieved.later, chosen.layout
         if not later or layout.blocked:
             return chosen
@@ -323,7 +322,7 @@ class Compiler:
         """Phase 4: the block, the lines in it beside memories, and what the account tells of what is known."""
         request, packed, scale = reading.request, chosen.packed, reading.figures.scale
         later = chosen.later
-        said, known = self._layouts.say(reading, found.learned, chosen.layout, packed, later)
+        lines, account = self._layouts.say(reading, found.learned, chosen.layout, packed, later)
         items = [each.candidate for each in packed.chosen]
         deeds = [each.sentence for each in request.deeds]
         text = render(
@@ -331,18 +330,18 @@ class Compiler:
             items,
             chosen.summary,
             deeds=deeds,
-            wishes=said.wishes,
-            about=said.about,
-            before=said.before,
-            after=said.after,
+            wishes=lines.wishes,
+            about=lines.about,
+            before=lines.before,
+            after=lines.after,
             marks=_marks(items, reading.asked, request.standing)._replace(
                 ended=_join_words(chosen.since.words, later.words)
             ),
         )
-        said.tokens += ceil(sum(map(reading.counter.count, deeds)) * scale)
-        said.tokens += later.tokens
-        said.ids += [*later.messages, *(item for each in request.deeds for item, _ in each.items)]
-        return _block(text, chosen, said, reading.story.transcript, scale) if text else None, said, known
+        lines.tokens += ceil(sum(map(reading.counter.count, deeds)) * scale)
+        lines.tokens += later.tokens
+        lines.ids += [*later.messages, *(item for deed in request.deeds for item, _ in deed.items)]
+        return _block(text, chosen, lines, reading.story.transcript, scale) if text else None, lines, account
 
     def _account(self, reading: Reading, found: Finds, chosen: _Chosen) -> Compilation:
         """The block, and the account of it all."""
@@ -408,16 +407,17 @@ def _report_later(later: LaterWordsShown) -> dict[str, Any]:
     """Return the account's entry for the user's later words; empty where there are none."""
     if later is NONE_SHOWN:
         return {}
-    told = {
-        "messages": list(map(str, later.messages)),
-        "left_out": list(map(str, later.left_out)),
-        "tokens": later.tokens,
+    return {
+        "later": {
+            "messages": list(map(str, later.messages)),
+            "left_out": list(map(str, later.left_out)),
+            "tokens": later.tokens,
+        }
     }
-    return {"later": told}
 
 
 def _join_words(ended: Mapping[UUID, str], later: Mapping[UUID, str]) -> Mapping[UUID, str]:
-    """Return both texts that stand behind items; one item may have both."""
+    """Return the texts behind items by their ids; an item may have both texts."""
     return {item: ended.get(item, "") + later.get(item, "") for item in {**ended, **later}} if later else ended
 
 

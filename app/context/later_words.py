@@ -1,8 +1,8 @@
-"""Puts the user's later own words beside what a prompt tells of them, so that nothing is told as true that they have revised.
+"""Quotes the user's later own words in the prompt's lines, so that no line states as true what the user has revised.
 
-Learning closes what it understands to have ended. Whatever it misses is caught here: where a message that the user wrote later
-shares the telling words of a memory (`app/index/later_mentions.py`), the memory's line quotes it, or the memory is left out.
-Plain computation over plain values.
+Learning closes the memories that it understands to have ended, and misses some. Where a later message of the user shares the
+telling words of a memory (`app/index/later_mentions.py`), the memory's line quotes it, or the memory is left out. Plain
+computation over plain values.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from app.context.assemble import neutralise
 from app.context.notes import Count
 from app.context.pack import Packed, Reason, Verdict
 from app.context.retrieve import LaterMessages
-from app.memory.changes import has_sign
+from app.memory.changes import has_change_sign
 from app.store.kinds import DOUBTABLE
 from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
 
 QUOTE_CHARS = 240
-"""Characters of a later message that are quoted: two sentences, as `BRIEF_CHARS` has it."""
+"""Most characters of a later message that are quoted: two sentences, as in `BRIEF_CHARS`."""
 
 
 class LaterWordsShown(NamedTuple):
-    """The words behind lines. `words`: by the id of an item, or of a fact's note; `messages`: the quoted ones; `left_out`:
-    memories for whose later words there is no room; `tokens`: what the words cost."""
+    """The later words behind lines. `words`: by the id of an item or of a fact's note; `messages`: ids of the quoted messages;
+    `left_out`: memories for whose later words there is no room; `tokens`: the words' length."""
 
     words: Mapping[UUID, str] = MappingProxyType({})
     messages: Sequence[UUID] = ()
@@ -50,12 +50,12 @@ def attach_later_words(
     """Choose the later words behind each line, and leave out the memories for which there is no room.
 
     Args:
-        packed: The items that were chosen.
-        facts: The facts that are told beside them.
-        later: By item, messages of the user's own that share its telling words, the latest last.
+        packed: The chosen items.
+        facts: The facts shown beside them.
+        later: By item, the user's own messages that share its telling words, the latest last.
         visible: Items that the prompt shows already.
         room: Tokens that are left.
-        count: Tokens of a text.
+        count: Counts the tokens of a text.
     """
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
     for fact in facts:
@@ -65,7 +65,7 @@ def attach_later_words(
         if (messages := later.get(item.id.hex)) is None or item.space is not None:
             continue
         if item.source == "message":
-            chosen.add(item.id, None, [row for row in messages if has_sign(row.content)])
+            chosen.add(item.id, None, [row for row in messages if has_change_sign(row.content)])
         elif item.kind in DOUBTABLE:
             sources = [source.message_id for source in item.provenance]
             chosen.add(item.id, item.id, [row for row in messages if row.item_id not in sources])
@@ -76,7 +76,7 @@ def attach_later_words(
 
 
 class _Choice:
-    """The later words that are shown so far. `visible`: what the prompt shows, and what they quote."""
+    """The later words chosen so far. `visible`: items that the prompt shows, to which quoted messages are added."""
 
     def __init__(self, visible: set[UUID], room: int, count: Count) -> None:
         self.words: dict[UUID, str] = {}
@@ -88,7 +88,7 @@ class _Choice:
         self._count = count
 
     def add(self, line: UUID, memory: UUID | None, messages: Sequence[RetrievedRow]) -> None:
-        """Quote messages behind a line, each only once in a block; without room its memory, if it is one, is left out."""
+        """Quote messages behind a line, each only once in a block; where there is no room, leave out the line's memory."""
         new = [message for message in messages if message.item_id not in self._visible]
         if not new:
             return

@@ -294,24 +294,23 @@ class Layouts(Struct, frozen=True):
         packed: Packed,
         later: LaterWordsShown = NONE_SHOWN,
     ) -> tuple[NoteLines, dict[str, Any]]:
-        """The lines beside memories; and what the account tells of what is known."""
+        """Return the lines beside memories, and the account's entry for what is known of the question's things."""
         request, count, shares = reading.request, self.counted(reading.figures.scale), layout.shares
         learns = request.learns and request.search
         due = due_now(request.standing, learns=learns)
-        outranked = learned.outranked if learned is not None else frozenset[UUID]()
-        outranked = outranked | frozenset(later.left_out)
-        said = say(layout.opened, shares, packed, due, count, self.questions, outranked, later.words)
+        outranked = (learned.outranked if learned is not None else frozenset[UUID]()) | frozenset(later.left_out)
+        lines = say(layout.opened, shares, packed, due, count, self.questions, outranked, later.words)
         if layout.working is not None:
-            layout.working.tell(said, shares.working, count)
+            layout.working.tell(lines, shares.working, count)
         known: dict[str, Any] = {}
         if learned is not None:
-            questions = self.questions - len(said.asked) if learns else 0
-            asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
-            chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
+            questions = self.questions - len(lines.asked) if learns else 0
+            asking = shares.question - lines.account.get("questions", {}).get("tokens", 0)
+            chosen = tell(lines, layout.told, shares, request.now, count, questions=questions, asking=asking)
             known = told_known(reading.asked, learned, layout.told, chosen, self.budgets.domain, count)
         if layout.cards is not None:
-            layout.cards.tell(said, shares.cards, count)
-        return said, known
+            layout.cards.tell(lines, shares.cards, count)
+        return lines, known
 
 
 def _stay(reading: Reading, epoch_room: int, gone: Collection[UUID], anew: bool) -> tuple[Live, bool]:

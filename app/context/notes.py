@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise, since_of
-from app.context.bearing import MessageTopics, Why, answers, bears_on, naming, says_more
+from app.context.bearing import MessageTopics, Why, answers, bears_on, has_own_word, naming
 from app.context.budget import SectionNeeds, Shares
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
@@ -95,26 +95,24 @@ class NotesDue(Struct, frozen=True):
             return item.id in self.memories
         return item.id in self.messages and item.span is None and len(item.text) <= BRIEF_CHARS
 
-    def find_fuller(self, items: Sequence[Candidate]) -> set[UUID]:
+    def find_fuller_messages(self, items: Sequence[Candidate]) -> set[UUID]:
         """Return the messages among these items that say more than the facts that were learned from them.
 
-        A fact that the message asks for by its name is left out. "My daughter Lea does fencing" says more than
-        "daughter's name: Lea".
+        "My daughter Lea does fencing" says more than "daughter's name: Lea". Facts that the question names do not count.
         """
-        origins = {
-            message: fact.value
+        shown_texts: dict[UUID, list[str]] = {
+            message: [fact.value]
             for fact in self.facts
             if self.why.get(fact.note) != "asked"
             for message in fact.messages
         }
-        if not origins:
+        if not shown_texts:
             return set()
-        told: dict[UUID, list[str]] = {message: [value] for message, value in origins.items()}
         for item in items:
             for source in item.provenance if item.id in self.memories else ():
-                if source.message_id in told:
-                    told[source.message_id].append(item.text)
-        return {item.id for item in items if item.id in told and says_more(item.text, told[item.id])}
+                if source.message_id in shown_texts:
+                    shown_texts[source.message_id].append(item.text)
+        return {item.id for item in items if item.id in shown_texts and has_own_word(item.text, shown_texts[item.id])}
 
 
 NO_OPENINGS = NotesDue()
@@ -279,7 +277,7 @@ def say(
     later: Mapping[UUID, str] = MappingProxyType({}),
 ) -> NoteLines:
     """The lines that fit their sections. A fact is left out where the memory behind it is `outranked`. `due`:
-    memories in doubt; `questions`: how many of those in the block may be asked about; `later`: by note, what stands behind a
+    memories in doubt; `questions`: how many of those in the block may be asked about; `later`: by note, the text behind a
     fact."""
     said = NoteLines()
     _say_wishes(said, opened, shares.wishes, count)
@@ -334,7 +332,7 @@ def _say_profile(said: NoteLines, opened: NotesDue, budget: int, count: Count) -
 
 
 def _say_facts(
-    said: NoteLines,
+    lines: NoteLines,
     opened: NotesDue,
     budget: int,
     count: Count,
@@ -344,27 +342,27 @@ def _say_facts(
     if not opened.facts and not opened.seen and not opened.aside:
         return
     chosen: list[StandingFact] = []
-    dropped: list[list[object]] = [[each.fact_id, Reason.NOT_ASKED] for each in opened.aside]
+    dropped: list[list[object]] = [[fact.fact_id, Reason.NOT_ASKED] for fact in opened.aside]
     used = ABOUT_TOKENS
-    for each in opened.facts:
-        cost = _fact_cost(each, count)
-        if each.memory in outranked:
-            dropped.append([each.fact_id, Reason.OUTRANKED, each.memory])
-        elif used + cost > budget or len(each.value) > VALUE_CHARS:
-            dropped.append([each.fact_id, Reason.OVER_BUDGET])
+    for fact in opened.facts:
+        cost = _fact_cost(fact, count)
+        if fact.memory in outranked:
+            dropped.append([fact.fact_id, Reason.OUTRANKED, fact.memory])
+        elif used + cost > budget or len(fact.value) > VALUE_CHARS:
+            dropped.append([fact.fact_id, Reason.OVER_BUDGET])
         else:
-            chosen.append(each)
+            chosen.append(fact)
             used += cost
     if chosen:
-        said.about += fact_lines(chosen, later)
-        said.ids += [each.note for each in chosen]
-        said.tokens += used
-    said.account["facts"] = {
+        lines.about += fact_lines(chosen, later)
+        lines.ids += [fact.note for fact in chosen]
+        lines.tokens += used
+    lines.account["facts"] = {
         "budget": budget,
         "tokens": used if chosen else 0,
-        "chosen": [each.fact_id for each in chosen],
-        "why": [opened.why.get(each.note) for each in chosen],
-        "memories": [each.memory for each in chosen],
+        "chosen": [fact.fact_id for fact in chosen],
+        "why": [opened.why.get(fact.note) for fact in chosen],
+        "memories": [fact.memory for fact in chosen],
         "dropped": dropped,
         "visible": len(opened.seen),
     }

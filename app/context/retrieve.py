@@ -165,8 +165,8 @@ ROUNDS = 4
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
 MOST_REVIEWED, MESSAGES_REVIEWED = 24, 4
-"""Likeliest items of which the memories are reviewed by the user's later words; of the first few, the messages, too. A message
-is quoted with its day, so that only the likeliest need it."""
+"""The number of likeliest items whose memories are compared with the user's later messages, and of those whose messages are,
+too. A message is quoted with its day, so that only the likeliest need it."""
 BEYOND = 100
 """Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
@@ -218,14 +218,13 @@ class Wanted(NamedTuple):
     """Something that is known of the user bears on the question (`bearing`)."""
     wait_s: float | None = None
     """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
-    told: Sequence[UUID] | None = None
-    """Memories that a prompt tells whatever is found: with them, and with what is found, comes what the user said later with
-    their words. None: nothing of the kind is wanted."""
+    fact_memories: Sequence[UUID] | None = None
+    """Memories behind the prompt's facts. The user's later messages with their words, and with those of the found items, are
+    returned, too; None: no later messages are wanted."""
 
 
 LaterMessages = Mapping[str, Sequence[RetrievedRow]]
-"""By item (its id as `ids_of` has it), messages of the user's own that were said later and share its telling words, the latest
-last."""
+"""By item (its id as `ids_of` has it), the user's own later messages that share its telling words, the latest last."""
 
 
 class Retrieved(NamedTuple):
@@ -244,7 +243,7 @@ class Retrieved(NamedTuple):
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
     later: LaterMessages = MappingProxyType({})
-    """What the user said later with the words of an item."""
+    """The user's later messages with the words of an item."""
 
 
 class NoVector(Unavailable):
@@ -304,7 +303,7 @@ class Retriever:
         if wanted.price is not None and profile.priced and scores is not None:
             judgement = judge(ranking, asked, scores, bears=wanted.bears)
         if judgement is not None and not judgement.passes:
-            later = await self.find_later(scope, wanted.told or ())
+            later = await self.find_later(scope, wanted.fact_memories or ())
             return Retrieved([], {}, False, in_prompt=in_prompt, later=later)
         words = NO_LATER_WORDS
         cutter = PassageCutter(scan.words, gains(scan).tolist(), self._count)
@@ -316,9 +315,11 @@ class Retriever:
         messages: dict[str, RetrievedRow] = {}
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
             places = ranking.places(part)
-            if not fetched and wanted.told is not None and scan.find_later is not None:
-                # What was said later comes with the first part, in the same round trip.
-                words = scan.find_later([memory.hex for memory in wanted.told] + _list_reviewed(ranking, part, places))
+            if not fetched and wanted.fact_memories is not None and scan.find_later is not None:
+                # Later messages come with the first part, in the same round trip.
+                words = scan.find_later(
+                    [memory.hex for memory in wanted.fact_memories] + _list_reviewed(ranking, part, places)
+                )
                 if words.of:
                     places = np.concatenate([places, _select_new(words, ids_of(places))], dtype=places.dtype)
             fetched.append(part)
@@ -349,13 +350,13 @@ class Retriever:
         return Retrieved(found, statuses, True, worths, in_prompt, beyond, later)
 
     async def find_later(self, scope: Scope, memories: Sequence[UUID]) -> LaterMessages:
-        """Return what the user said later with the telling words of memories, where nothing is searched; the database is asked
-        only where there is something. Raises StoreUnavailable."""
+        """Return the user's later messages with the telling words of memories, where nothing is searched. The database is asked
+        only if the index has some. Raises StoreUnavailable."""
         if not memories or scope.confine is not None:
             return {}
-        where = IndexScope(scope.session, scope.visible_from, scope.ancestors)
+        index_scope = IndexScope(scope.session, scope.visible_from, scope.ancestors)
         items = [memory.hex for memory in memories]
-        words = await self._indexes.find_later(scope.tenant_id, scope.user_id, items, where, scope.fresh)
+        words = await self._indexes.find_later(scope.tenant_id, scope.user_id, items, index_scope, scope.fresh)
         if not words.of:
             return {}
         rows = await self._fetch(_select_new(words, ()), scope)
@@ -549,9 +550,9 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
 
 def _list_reviewed(ranking: Ranking, part: NDArray[np.intp], places: Places) -> list[str]:
     """Return the ids of the likeliest memories, and of a few of the likeliest messages."""
-    memory = ranking.memory[part[:MOST_REVIEWED]] > 0
-    memory[:MESSAGES_REVIEWED] = True
-    return ids_of(places[:MOST_REVIEWED][memory])
+    is_reviewed = ranking.memory[part[:MOST_REVIEWED]] > 0
+    is_reviewed[:MESSAGES_REVIEWED] = True
+    return ids_of(places[:MOST_REVIEWED][is_reviewed])
 
 
 def _select_new(words: LaterWords, fetched: Sequence[str]) -> Places:
@@ -565,7 +566,7 @@ def _collect_later(words: LaterWords, messages: Mapping[str, RetrievedRow]) -> L
     """Return the messages that were fetched for each item."""
     if not words.of:
         return {}
-    return {item: [messages[one] for one in numbered if one in messages] for item, numbered in words.of.items()}
+    return {item: [messages[message] for message in ids if message in messages] for item, ids in words.of.items()}
 
 
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}

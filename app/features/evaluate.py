@@ -1,4 +1,4 @@
-"""What `mneme eval` measures: of a file of messages and questions, how much of what answers these is found within a budget.
+"""Measures for `mneme eval` how much of the evidence for questions is found within a token budget, or shows what is learned.
 
 The file has one JSON object a line, of two kinds (docs/explanation/recall.md). A line of an import (docs of POST
 /api/v1/import) whose `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata":
@@ -91,10 +91,12 @@ def read(file: Path, *, asks: bool = True) -> EvalFile:
             sheet.lines.append(line)
             if session := value.get("session"):
                 sheet.sessions[str(value.get("user")), str(session)] = None
-    for each in sheet.questions:
-        if unknown := set(each.evidence) - sheet.words[each.user].keys():
-            raise BadBody(f"No message of {each.user} has the id {min(unknown)}, which {each.question!r} names.")
-    if asks and not any(each.evidence for each in sheet.questions):
+    for question in sheet.questions:
+        if unknown := set(question.evidence) - sheet.words[question.user].keys():
+            raise BadBody(
+                f"No message of {question.user} has the id {min(unknown)}, which {question.question!r} names."
+            )
+    if asks and not any(question.evidence for question in sheet.questions):
         raise BadBody("There is no question in this file.")
     return sheet
 
@@ -192,7 +194,7 @@ def _prices(told: Mapping[str, Mapping[str, float | None]]) -> list[str]:
 
 
 class LearnedMemory(NamedTuple):
-    """A memory with the words it was first learned from: where they stand, when they were said, and who found them."""
+    """A memory with the words that it was first learned from: their place, their time, and the way by which they were found."""
 
     user: str | None
     session: str | None
@@ -206,7 +208,7 @@ class LearnedMemory(NamedTuple):
 
 
 def describe_learned(memories: Sequence[Memory]) -> list[LearnedMemory]:
-    """Return what was learned from messages, by user and session in the order in which it was said."""
+    """Return the memories learned from messages, by user and session, in the order in which they were said."""
     learned = []
     for memory in memories:
         if memory.kind in DERIVED or not memory.sources:
@@ -230,7 +232,7 @@ def describe_learned(memories: Sequence[Memory]) -> list[LearnedMemory]:
 
 
 def count_learned(sheet: EvalFile, learned: Sequence[LearnedMemory]) -> dict[str, Any]:
-    """Return the memories, and how many there are by way and kind."""
+    """Return the learned memories, and how many there are by way and kind."""
     return {
         "messages": len(sheet.lines),
         "sessions": len(sheet.sessions),
@@ -241,7 +243,7 @@ def count_learned(sheet: EvalFile, learned: Sequence[LearnedMemory]) -> dict[str
 
 
 def render_learned(result: Mapping[str, Any]) -> str:
-    """Return what was learned for a person: under each user and session its memories, and the counts at the end."""
+    """Render what was learned for a person: the memories under each user and session, and the counts at the end."""
     lines: list[str] = []
     place = None
     for entry in result["memories"]:

@@ -241,8 +241,8 @@ MAX_NOTE_CHARS = 300
 ANSWER_TOKENS, TOKENS_PER_EXCHANGE = 800, 400
 """Most tokens of an answer: so many, and so many for each exchange. An item has some 80."""
 MAX_FRAMES, MIN_FRAME_CHARS, FRAME_WORDS_CHARS = 8, 40, 40
-"""Parts of a message whose frames the LLM is told, characters of the shortest of them, and of a part's first and last words,
-which name it."""
+"""Most parts of a message whose frames the LLM sees, characters of the shortest of them, and of the first and last words that
+name a part."""
 MAX_ITEMS = 20
 """Items of an answer that count for each exchange: a list about oneself has up to some 15."""
 MAX_CONTENT_CHARS = 300
@@ -374,10 +374,10 @@ def write_request(request: ReadingRequest) -> str:
 
 
 def describe_frames(exchange: SourceExchange) -> list[dict[str, str]]:
-    """Return the parts of a message that the tagger takes for foreign: each with its frame, its first and last words."""
+    """Return the parts of a message that the tagger takes for foreign text: frame, first and last words."""
     text = strip_injected(exchange.user_text).strip()
     tagged = tag_message(text, number=exchange.number, in_role_play=exchange.in_role_play)
-    segments = [
+    foreign_segments = [
         segment
         for segment in find_segments(tagged)
         if segment.frame not in OWN_FRAMES and segment.end - segment.start >= MIN_FRAME_CHARS
@@ -388,7 +388,7 @@ def describe_frames(exchange: SourceExchange) -> list[dict[str, str]]:
             "begins": text[segment.start : min(segment.end, segment.start + FRAME_WORDS_CHARS)],
             "ends": text[max(segment.start, segment.end - FRAME_WORDS_CHARS) : segment.end],
         }
-        for segment in segments[:MAX_FRAMES]
+        for segment in foreign_segments[:MAX_FRAMES]
     ]
 
 
@@ -504,7 +504,7 @@ class UserMessage:
     def _may_be_own(self, pieces: list[tuple[int, int]]) -> bool:
         if len(self._message) > MAX_TAGGED_CHARS or is_announced(self._message, pieces[0][0]):
             return True  # the tagger has not read the whole of it, or the user says whose it is
-        return any(read_span(self._word_tags, *piece)[0] >= MIN_OWN_PROBABILITY for piece in pieces)
+        return any(read_span(self._word_tags, *piece).own_probability >= MIN_OWN_PROBABILITY for piece in pieces)
 
     def _is_long_enough(self, parts: list[str], pieces: list[tuple[int, int]]) -> bool:
         quotation = " ".join(parts)

@@ -1,8 +1,8 @@
-"""`mneme labels`: what people said of learned memories, as labels of the words that these were learned from.
+"""`mneme labels`: people's verdicts on learned memories, as labels of the words that the memories were learned from.
 
 A label has the fields of `loadtests/learning/rubric.md` (conversation, message, start, end, kind, subject), who found the
-words, and the verdict: `not_true` or `confirmed`. It has no text unless that is asked for. Nothing is stored for it: labels
-are read from memories and their history, so that they go with an erased user and a forgotten memory.
+words, and the verdict: `not_true` or `confirmed`. It has the text only with `--text`. No label is stored: they are read from
+memories and their history, so that they go with an erased user and a forgotten memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Verdict = Literal["not_true", "confirmed"]
 LabelKind = Literal[StatementKind, "wish"]
 
 PAGE_ROWS = 500
-"""Memories read at once."""
+"""Memories that one statement reads."""
 
 _KINDS: Mapping[str, LabelKind] = {"preference": "preference", "instruction": "wish", "event": "plan"}
-"""Kind of memory → kind of the rubric; any other is a fact."""
+"""The rubric's kind for a kind of memory; any other memory is a fact."""
 _VERDICTS: Mapping[str, Verdict] = {"invalidated": "not_true", "confirmed": "confirmed"}
 
 
@@ -44,10 +44,10 @@ class WordLabel(Struct, frozen=True):
     Attributes:
         conversation: The session's id.
         message: The message's number among all turns of the conversation, from 0.
-        start, end: Where the words stand in the message, in characters.
-        subject: None where it is not known.
-        at: When the verdict was given.
-        text: The words, where asked for.
+        start, end: The place of the words in the message, in characters.
+        subject: None where the memory has no subject.
+        at: The time of the verdict.
+        text: The words, or None.
     """
 
     conversation: str
@@ -65,7 +65,7 @@ class WordLabel(Struct, frozen=True):
 
 
 def build_labels(row: Mapping[str, Any], *, with_text: bool) -> list[WordLabel]:
-    """Return a label for each source of a memory that says which words it is. `row`: as `labels.page` has it."""
+    """Return a label for each source of a memory that names its words. `row`: a row of `labels.page`."""
     tags = [tag for tag in row["tags"] if tag in get_args(StatementKind)]
     subject: Subject | None = None
     if row["subject"] is not None:
@@ -93,7 +93,7 @@ def build_labels(row: Mapping[str, Any], *, with_text: bool) -> list[WordLabel]:
 async def read_labels(
     pool: Pool, sql: Queries, tenant: UUID, user: UUID | None, *, with_text: bool
 ) -> AsyncIterator[WordLabel]:
-    """Read the labels of a tenant's users, or of one user, each page in a transaction of its own."""
+    """Yield the labels of a tenant's users, or of one user; each page is read in a transaction of its own."""
     after: tuple[UUID | None, UUID | None] = (None, None)
     while True:
         async with pool.transaction(tenant) as connection:
@@ -116,22 +116,22 @@ def labels(tenant: str, user: str | None, with_text: bool, out: Path | None) -> 
     """Export what people said of learned memories ("Not true", confirmed), as labels: a JSON object a line."""
     settings = load_settings()
 
-    async def work(dsn: str) -> list[WordLabel]:
+    async def read_all(dsn: str) -> list[WordLabel]:
         async with command_pool(settings, dsn) as pool:
             sql = Queries.load()
-            owner = await Tenancy(pool, sql, SystemClock()).tenant(tenant)
-            if owner is None:
+            tenant_id = await Tenancy(pool, sql, SystemClock()).tenant(tenant)
+            if tenant_id is None:
                 raise NotFound(f"There is no tenant {tenant}.")
-            user_id = None if user is None else ids.user_id(owner, user)
-            return [label async for label in read_labels(pool, sql, owner, user_id, with_text=with_text)]
+            user_id = None if user is None else ids.user_id(tenant_id, user)
+            return [label async for label in read_labels(pool, sql, tenant_id, user_id, with_text=with_text)]
 
-    found = with_database(settings, work)
-    lines = "".join(f"{orjson.dumps(_to_line(label)).decode()}\n" for label in found)
+    word_labels = with_database(settings, read_all)
+    lines = "".join(f"{orjson.dumps(_to_line(label)).decode()}\n" for label in word_labels)
     if out is None:
         click.echo(lines, nl=False)
     else:
         out.write_text(lines)
-        click.echo(f"{len(found)} labels in {out}.", err=True)
+        click.echo(f"{len(word_labels)} labels in {out}.", err=True)
 
 
 def _to_line(label: WordLabel) -> dict[str, Any]:

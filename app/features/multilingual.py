@@ -414,7 +414,7 @@ def _filled(
     changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
     kind: LearnedKind = "correction" if changed and gives.kind in CORRECTED else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
-    told = predicate if predicate and value and (single or kind != "correction" or denies) else None
+    stated = predicate if predicate and value and (single or kind != "correction" or denies) else None
     return make_candidate(
         content,
         kind,
@@ -422,7 +422,7 @@ def _filled(
         confidence=gives.confidence,
         tag=gives.tag,
         value=value or "",
-        triple=Triple(subject, told, value or "") if told else None,
+        triple=Triple(subject, stated, value or "") if stated else None,
         when=when.iso if gives.kind == "event" and when is not None else None,
         since=since,
         ends=ends,

@@ -261,17 +261,17 @@ class Indexes:
                 )  # fmt: skip
                 scans.append(without(found, each.session))
             scan = joined(scans) if shared else scans[0]
-            return scan._replace(find_later=partial(own.find_later_words, **_place_of(scope)))
+            return scan._replace(find_later=partial(own.find_later_words, **_read_prompt_place(scope)))
 
         return put() if sum(map(len, indexes)) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
     async def find_later(
         self, tenant: UUID, user: UUID, items: Sequence[str], scope: IndexScope, fresh: CurrentIndex | None = None
     ) -> LaterWords:
-        """Return what the user said later with the telling words of some items, where nothing is searched. Raises
+        """Return the user's later messages with the telling words of some items, where nothing is searched. Raises
         StoreUnavailable."""
         index, *_ = await self._current(tenant, user, fresh)
-        return index.find_later_words(items, **_place_of(scope))
+        return index.find_later_words(items, **_read_prompt_place(scope))
 
     async def warm(self, seconds: float = WARM_S) -> None:
         """Have the indexes of those who were here last, as many as half the room holds and so many seconds load, with the terms
@@ -445,7 +445,7 @@ class Indexes:
             self._meter.index_asked(how)
 
 
-def _place_of(scope: IndexScope) -> dict[str, Any]:
+def _read_prompt_place(scope: IndexScope) -> dict[str, Any]:
     return {"session": scope.session, "visible_from": scope.visible_from, "ancestors": scope.ancestors}
 
 

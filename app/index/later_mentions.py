@@ -1,9 +1,7 @@
-"""Finds what the user said later with the telling words of an item, from the columns of their index alone.
+"""Finds the user's later messages that share the telling words of an item, from the columns of the user's index alone.
 
-A word tells of an item where few other items have it: "Golf", "triathlon", "Marc". The words are the index's own terms, so
-that this works in every language, also in those without spaces.
-
-The figures below are fitted on the pairs of `tests/fixtures/changes.txt`.
+A word is telling where few items have it: "Golf", "triathlon", "Marc". The words are the index's own terms, so that this works
+in every language, also in those without spaces. The figures below are fitted on the pairs of `tests/fixtures/changes.txt`.
 """
 
 from __future__ import annotations
@@ -15,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 RARE_ITEMS = 12
-"""Items that may have a telling word, at most, of a user with few items."""
+"""Most items that may have a telling word, for a user with few items."""
 RARE_SHARE = 0.02
-"""Share of all items that may have it, of a user with many: a word of every fiftieth item says little."""
+"""Most items that may have it, as a share of all, for a user with many: a word of every fiftieth item says little."""
 LEAST_SHARE = 0.125
-"""Least weight of the shared words, as a share of the weight of all words of the item: one of eight equally rare ones. With .2
-"I drive a blue VW Golf to the office" does not find "The Golf needs new tyres"."""
+"""The least weight of the shared words, as a share of the weight of all words of the item: one of eight equally rare ones.
+With .2 "I drive a blue VW Golf to the office" does not find "The Golf needs new tyres"."""
 MOST_LATER = 2
-"""Later messages of an item that are told, the latest last."""
+"""Most later messages of an item: the latest ones."""
 
 
 class LaterMentions(NamedTuple):
-    """Pairs of the row of an item and the row of a later message that shares its telling words; the items in any order, the
-    messages of an item in the order in which they were said."""
+    """Pairs of an item's row and the row of a later message that shares its telling words. The messages of an item are in the
+    order in which they were said."""
 
     items: NDArray[np.intp]
     messages: NDArray[np.intp]
@@ -37,28 +35,28 @@ NO_MENTIONS = LaterMentions(np.zeros(0, np.intp), np.zeros(0, np.intp))
 
 
 class Postings(NamedTuple):
-    """The items that have a word. `hashes` (p,) in order; `owners` (p,): rows; `starts`: as in `UserIndex`, or None where each
-    posting has its own hash."""
+    """The items that have each word. `hashes`: the words' hashes in order; `owners` (p,): the items' rows; `starts`: as in
+    `UserIndex`, or None where each posting has its own hash."""
 
     hashes: NDArray[np.uint64]
     starts: NDArray[np.int64] | None
     owners: NDArray[np.integer]
 
     def find_terms(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """Return owner and hash of each posting of the wanted rows."""
+        """Return the row and the hash of each posting of the wanted rows."""
         hits = wanted[self.owners].nonzero()[0]
         words = hits if self.starts is None else self.starts.searchsorted(hits, "right") - 1
         return self.owners[hits].astype(np.intp), self.hashes[words]
 
     def find_spans(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return where the postings of each hash begin, and how many there are."""
+        """Return the first posting of each hash, and the number of its postings."""
         low, high = self.hashes.searchsorted(hashes), self.hashes.searchsorted(hashes, "right")
         if self.starts is not None:
             low, high = self.starts[low], self.starts[high]
         return low, high - low
 
 
-# A compile may cost a few dozen calls more for this. Arrays' own methods are one call each, numpy's functions several.
+# Every compile runs this: arrays' own methods are one call each, numpy's functions several.
 
 
 def find_later_mentions(
@@ -71,11 +69,11 @@ def find_later_mentions(
     """Return the later messages of the user that share the telling words of some items.
 
     Args:
-        postings: Those of the index; rows are numbered alike in all.
+        postings: The index's one or two parts; rows have the same numbers in both.
         items: The rows of the items (k,), in order.
-        may_tell: Which rows (n,) are messages of the user that may be shown.
-        at: When each row (n,) was said.
-        documents: How many items there are.
+        may_tell: For each row (n,) whether it is a message of the user that may be shown.
+        at: The time at which each row (n,) was said.
+        documents: The number of items in the index.
     """
     wanted = np.zeros(len(may_tell), np.bool_)
     wanted[items] = True
@@ -88,16 +86,16 @@ def find_later_mentions(
         return NO_MENTIONS
     whole = np.bincount(owners, weights, len(wanted))
     owners, weights = owners[used], weights[used]
-    # For each word of each item all rows that have the word.
+    # All rows that have a word, for each word of each item.
     numbers, rows = _join(
-        [_expand(part, low[used], many[used]) for part, (low, many) in zip(postings, spans, strict=True)]
+        [_expand(part, low[used], counts[used]) for part, (low, counts) in zip(postings, spans, strict=True)]
     )
     item = owners[numbers]
     later = (may_tell[rows] & (at[rows] > at[item])).nonzero()[0]
     if not len(later):
         return NO_MENTIONS
     numbers, rows, item = numbers[later], rows[later], item[later]
-    # Ordered by item and time, so that the pairs of one item and one message stand together.
+    # The order by item and time brings the pairs of one item and one message together.
     order = np.lexsort((rows, at[rows], item))
     item, rows, weight = item[order], rows[order], weights[numbers[order]]
     begins = np.ones(len(item), np.bool_)
@@ -120,8 +118,10 @@ def _join(parts: Sequence[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArr
     return np.concatenate(first), np.concatenate(second)
 
 
-def _expand(part: Postings, low: NDArray[np.intp], many: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _expand(
+    part: Postings, low: NDArray[np.intp], counts: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return for each posting of some words the word's number and the posting's row."""
-    numbers = np.arange(len(many)).repeat(many)
-    places = np.arange(len(numbers)) + (low - many.cumsum() + many)[numbers]
+    numbers = np.arange(len(counts)).repeat(counts)
+    places = np.arange(len(numbers)) + (low - counts.cumsum() + counts)[numbers]
     return numbers, part.owners[places].astype(np.intp)

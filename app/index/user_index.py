@@ -61,7 +61,7 @@ LEVELS = 127
 HALFVEC_HEAD = 4
 """Bytes before the numbers: how many there are (2), and 2 that are not used (pgvector's `halfvec_send`)."""
 USER_ROLE = 1
-"""The role in the place of a message of the user's own."""
+"""The role that a place has for a message of the user."""
 OF_SESSION = 10
 """The role in the place of a memory that sums up a session. Its turns have said what it says: counted once more, the words that
 find them would be half as rare."""
@@ -282,8 +282,8 @@ class UserIndex(Struct, frozen=True):
         """Return the user's later own messages that share telling words with some items.
 
         Args:
-            items: Ids in hexadecimal, as `ids_of` makes them; those that are not in the index are left out.
-            session, visible_from, ancestors: What stands in the prompt already, as of `scan`.
+            items: Ids in hexadecimal, as `ids_of` makes them; ids that are not in the index are left out.
+            session, visible_from, ancestors: The messages that the prompt has already, as in `scan`.
         """
         if not items:
             return NO_LATER_WORDS

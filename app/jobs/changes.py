@@ -1,8 +1,9 @@
-"""Applies what the user's later words end or take back to the memories in force, within a learning job's effect.
+"""Closes, doubts and withdraws the memories that the user's later words end or take back, within a learning job's effect.
 
 what an exchange states is taken in ─> its signs of change (`app/memory/changes.py`)
-    ├── ends:       memories that it names are closed, unclear ones are doubted; a new value is stated in the old words
-    └── takes back: what the session's last own messages taught is withdrawn; what is right is stated in the old words
+    ├── an end:       memories that it names are closed, or doubted where it is unclear; a new value replaces the old one
+    └── a retraction: what the session's last own messages taught is withdrawn; the right value replaces the wrong one
+A replaced value is stated in the old words.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from app.languages import sentences
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
 from app.memory.changes import (
     MAX_CHARS,
-    Change,
+    Retraction,
+    StatedChange,
     StoredStatement,
-    TakenBack,
-    blank,
+    blank_span,
     find_changes,
-    find_taken_back,
+    find_retraction,
+    has_now_word,
     judge_change,
     list_ended_slots,
     list_search_patterns,
     restate,
     shares_words,
-    tells_what_is_so_now,
 )
 from app.memory.claims import single_valued
 from app.memory.drafts import Draft
@@ -39,17 +40,16 @@ from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
 
 Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
 
-
 _LATE = timedelta(minutes=1)
-"""How long after its last message a job runs that learns late: a turn's own job runs within seconds."""
+"""Time after its last message from which a job learns late; a turn's own job runs within seconds."""
 _MOST_UNNAMED, _MOST_NAMED = 2, 50
-"""Own messages before a reversal that it may mean, without and with words that name what was wrong."""
+"""The user's messages before a retraction that it may mean, without and with words that name what was wrong."""
 _MOST_LATER = 200
-"""Later messages that are read for what they end: more than one session has."""
+"""Most later messages that are read for what they end; few sessions have as many."""
 
 
 class Restatement(NamedTuple):
-    """A statement of what is right instead, with the message that says so."""
+    """A statement with its new or right value, and the message that gave the value."""
 
     candidate: MemoryCandidate
     message: SourceMessage
@@ -57,40 +57,40 @@ class Restatement(NamedTuple):
 
 def strip_taken_back(exchange: SourceExchange) -> SourceExchange:
     """Return the exchange without the words that take something back, and without the statement before them in the message."""
-    back = find_taken_back(exchange.user_text)
-    if back is None or back.kind == "fix":  # "no, I meant …" is read with the words before it
+    retraction = find_retraction(exchange.user_text)
+    if retraction is None or retraction.kind == "fix":  # "no, I meant …" is read with the words before it
         return exchange
-    start, _ = _find_own_statement(exchange.user_text, back)
-    return replace(exchange, user_text=blank(exchange.user_text, (start, back.span[1])))
+    start, _ = _find_own_statement(exchange.user_text, retraction)
+    return replace(exchange, user_text=blank_span(exchange.user_text, (start, retraction.span[1])))
 
 
 class MemoryReviser(Struct, frozen=True):
-    """Revises memories. `extract`: the rules, which read what is stated anew in the old words."""
+    """The step of a learning job that revises memories. `extract`: the rules, which read the old words with their new value."""
 
     extract: Extract
 
     async def revise(
         self, effect: Effect, scope: UUID, session: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
     ) -> list[Restatement]:
-        """Close, doubt and withdraw what these exchanges say so of; return what they state anew.
+        """Close, doubt and withdraw the memories that these exchanges end or take back; return what they state anew.
 
         Args:
             effect: The transaction of the job's effect.
-            scope: The session of nobody's, or the nil id.
+            scope: The scope of the job's memories (`LearnJob.scope`).
             session: The exchanges' session.
-            exchanges: Each with the user's own message, in order.
+            exchanges: The exchanges in order, with the user's own message of each.
         """
-        found: list[Restatement] = []
+        restatements: list[Restatement] = []
         for exchange, message in exchanges:
-            if (back := find_taken_back(exchange.user_text)) is not None:
-                found += await self._take_back(effect, scope, session, exchange, message, back)
-            found += await self.end(effect, scope, [(exchange, message)])
-        return found
+            if (retraction := find_retraction(exchange.user_text)) is not None:
+                restatements += await self._take_back(effect, scope, session, exchange, message, retraction)
+            restatements += await self.end(effect, scope, [(exchange, message)])
+        return restatements
 
     async def end(
         self, effect: Effect, scope: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
     ) -> list[Restatement]:
-        """Close and doubt what these exchanges end; return what they state anew."""
+        """Close or doubt the memories that these exchanges end; return what they state anew."""
         return [
             restatement
             for exchange, message in exchanges
@@ -107,9 +107,9 @@ class MemoryReviser(Struct, frozen=True):
 
         Args:
             effect: The transaction of the job's effect.
-            confined: The session of nobody's, or None.
-            statements: What was just taken in.
-            until: When the job's last message was said.
+            confined: The session of a job without a user, or None.
+            statements: The statements that were just taken in.
+            until: The time of the job's last message.
         """
         if effect.now - until < _LATE or not statements:
             return []
@@ -129,20 +129,20 @@ class MemoryReviser(Struct, frozen=True):
         ]
 
     async def _end(
-        self, effect: Effect, scope: UUID, exchange: SourceExchange, message: SourceMessage, change: Change
+        self, effect: Effect, scope: UUID, exchange: SourceExchange, message: SourceMessage, change: StatedChange
     ) -> list[Restatement]:
         patterns = list_search_patterns(change)
         if not patterns and not change.predicates:
             return []
-        asked = (scope, message.created_at, message.message_id, patterns, list(change.predicates))
-        rows = await effect.rows("changes.in_force", *asked)
+        arguments = (scope, message.created_at, message.message_id, patterns, list(change.predicates))
+        rows = await effect.rows("changes.in_force", *arguments)
         verdicts = {row["memory_id"]: judge_change(change, _read_statement(row)) for row in rows}
         closed = [row for row in rows if verdicts[row["memory_id"]] == "closes"]
         doubted = [memory for memory, verdict in verdicts.items() if verdict == "doubts"]
         await _close(effect, [row["memory_id"] for row in closed], message)
         await _doubt(effect, doubted, message)
         if not change.new:
-            return await self._tell_instead(closed, exchange, message)
+            return await self._state_successor(closed, exchange, message)
         if not change.old:
             return []
         quotes = [quote for row in closed for quote in row["quotes"]]
@@ -153,10 +153,10 @@ class MemoryReviser(Struct, frozen=True):
             texts = [text for quote in quotes if (text := restate(quote, change.old, change.new)) is not None]
         return await self._state_again(texts[:1], quotes, exchange, message)
 
-    async def _tell_instead(
+    async def _state_successor(
         self, closed: Sequence[Any], exchange: SourceExchange, message: SourceMessage
     ) -> list[Restatement]:
-        """Return what the message says to be so now, with what it takes the place of.
+        """Return what the message says to be so now, with the words of the memory that it replaces.
 
         "I take the tram now" alone is no answer to "How do I get to the office?".
         """
@@ -166,11 +166,11 @@ class MemoryReviser(Struct, frozen=True):
         return [
             Restatement(replace(candidate, content=f"{candidate.content} (before: {ended})"), message)
             for candidate in await self._read(exchange.user_text, exchange)
-            if candidate.kind in ("fact", "preference", "correction") and tells_what_is_so_now(candidate.quote)
+            if candidate.kind in ("fact", "preference", "correction") and has_now_word(candidate.quote)
         ]
 
     async def _replace_value(self, quote: str, value: str, exchange: SourceExchange) -> list[str]:
-        """Return the old words with another value, where they state one of something that has one value."""
+        """Return the old words with another value, where they state the value of something that has only one."""
         triples = [candidate.triple for candidate in await self._read(quote, exchange)]
         return [
             quote.replace(triple.value, value)
@@ -185,23 +185,23 @@ class MemoryReviser(Struct, frozen=True):
         session: UUID,
         exchange: SourceExchange,
         message: SourceMessage,
-        back: TakenBack,
+        retraction: Retraction,
     ) -> list[Restatement]:
-        _, before = _find_own_statement(exchange.user_text, back)
-        if before:  # it takes back what the same message says, which nobody has learned
-            right = restate(before, back.old, back.right, typo=back.typo)
+        _, before = _find_own_statement(exchange.user_text, retraction)
+        if before:  # it is of words in the same message, from which nothing was learned
+            right = restate(before, retraction.old, retraction.right, typo=retraction.typo)
             return await self._state_again([right] if right else [], [before], exchange, message)
-        # What is named may have been said long before: "Just kidding about Leeds".
-        first = 0 if back.old else message.turn_index - RECENT_TURNS
-        most = _MOST_NAMED if back.old else _MOST_UNNAMED
+        # Words that it names may have been said long before: "Just kidding about Leeds".
+        first = 0 if retraction.old else message.turn_index - RECENT_TURNS
+        most = _MOST_NAMED if retraction.old else _MOST_UNNAMED
         for row in await effect.rows("changes.said_before", scope, session, first, message.turn_index - 1, most):
             words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
-            right = restate(words, back.old, back.right, typo=back.typo)
-            if back.old and not shares_words(back.old, [words]):
+            right = restate(words, retraction.old, retraction.right, typo=retraction.typo)
+            if retraction.old and not shares_words(retraction.old, [words]):
                 continue
-            if right is None and back.kind == "fix":
-                if not back.old:
-                    return []  # a correction is of the words just before it
+            if right is None and retraction.kind == "fix":
+                if not retraction.old:
+                    return []  # a correction means the words just before it
                 continue
             if right is None and not memories:
                 continue
@@ -212,7 +212,7 @@ class MemoryReviser(Struct, frozen=True):
                     memory for memory in memories if normalise(memory["content_text"]).casefold() not in restated
                 ]
             else:
-                withdrawn = list(_select_named(memories, back))
+                withdrawn = list(_select_named(memories, retraction))
             await _withdraw(effect, [memory["memory_id"] for memory in withdrawn], message)
             return stated
         return []
@@ -220,7 +220,7 @@ class MemoryReviser(Struct, frozen=True):
     async def _state_again(
         self, texts: Sequence[str], quotes: Sequence[str], exchange: SourceExchange, message: SourceMessage
     ) -> list[Restatement]:
-        """Read the old words with the new value in them; what the old words say, too, is no news."""
+        """Return what the old words say with the new value in them, and did not say before."""
         old = {candidate.content for text in quotes for candidate in await self._read(text, exchange)}
         candidates = [candidate for text in texts for candidate in await self._read(text, exchange)]
         quote = exchange.user_text
@@ -243,10 +243,10 @@ class MemoryReviser(Struct, frozen=True):
         return await self.extract(SourceExchange(text, exchange.now))
 
 
-def _name_whole(draft: Draft) -> Change:
-    """Return all words of a statement, to look for messages that name it."""
+def _name_whole(draft: Draft) -> StatedChange:
+    """Return a change that names a whole statement, to look for messages about it."""
     triple = draft.candidate.triple
-    return Change(triple.value if triple is not None else draft.text, (), "")
+    return StatedChange(triple.value if triple is not None else draft.text, (), "")
 
 
 def _read_statement(row: Any) -> StoredStatement:
@@ -255,21 +255,21 @@ def _read_statement(row: Any) -> StoredStatement:
     )
 
 
-def _select_named(rows: Sequence[Any], back: TakenBack) -> Sequence[Any]:
-    """Return the memories that the words behind a joke name, or all where they name none: "I lied, I'm not a pilot"."""
-    named = f"{back.old} {back.right}".strip()
-    chosen = [row for row in rows if named and shares_words(named, [row["content_text"], *row["quotes"]])]
+def _select_named(rows: Sequence[Any], retraction: Retraction) -> Sequence[Any]:
+    """Return the memories that the words of a retraction name ("I lied, I'm not a pilot"), or all where they name none."""
+    words = f"{retraction.old} {retraction.right}".strip()
+    chosen = [row for row in rows if words and shares_words(words, [row["content_text"], *row["quotes"]])]
     return chosen or rows
 
 
-def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
-    """Return where the last statement before a reversal in the same message begins, and its words.
+def _find_own_statement(text: str, retraction: Retraction) -> tuple[int, str]:
+    """Return where the last statement before a retraction in the same message begins, and its words.
 
-    Where there is none, it is the reversal's place, and no words.
+    Where there is none, return the retraction's place and no words.
     """
-    start = back.span[0]
+    start = retraction.span[0]
     before = [sentence for sentence in sentences(text[:start]) if not sentence.asked]
-    if back.typo or not before or not text[:start].strip():
+    if retraction.typo or not before or not text[:start].strip():
         return start, ""
     last = before[-1]
     words = text[last.start : last.end]
@@ -279,22 +279,26 @@ def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
 async def _close(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
     if memories:
         rows = await effect.rows("changes.close", list(memories), message.created_at, effect.now)
-        await _tell(effect, [row["memory_id"] for row in rows], "invalidated", {"reason": "ended"}, message, effect.now)
+        await _record_events(
+            effect, [row["memory_id"] for row in rows], "invalidated", {"reason": "ended"}, message, effect.now
+        )
 
 
 async def _withdraw(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
     for memory in memories:
         await effect.run("lifecycle.deny", memory, effect.now, message.created_at)
-    await _tell(effect, memories, "invalidated", {"reason": "taken_back"}, message, effect.now)
+    await _record_events(effect, memories, "invalidated", {"reason": "taken_back"}, message, effect.now)
 
 
 async def _doubt(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
     if memories:
         rows = await effect.rows("changes.doubt", list(memories), message.message_id, effect.now)
-        await _tell(effect, [row["memory_id"] for row in rows], "aging", {"status": "aging"}, message, effect.now)
+        await _record_events(
+            effect, [row["memory_id"] for row in rows], "aging", {"status": "aging"}, message, effect.now
+        )
 
 
-async def _tell(
+async def _record_events(
     effect: Effect, memories: Sequence[UUID], event: str, after: dict[str, str], message: SourceMessage, now: datetime
 ) -> None:
     state: dict[str, Any] = {"status": "invalidated", "message_id": message.message_id} | after

@@ -31,7 +31,7 @@ from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
 from app.jobs.changes import MemoryReviser, strip_taken_back
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
-from app.memory.changes import has_sign
+from app.memory.changes import has_change_sign
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, belonging, concerned
 from app.memory.denials import find_denied
@@ -39,8 +39,8 @@ from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_dra
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
-from app.memory.role_play import begins_play, ends_play
-from app.memory.statements import begins_role_play
+from app.memory.role_play import is_play_end, is_play_start
+from app.memory.statements import is_role_play_start
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
@@ -130,7 +130,7 @@ class LearnJob(Struct, frozen=True):
 
     @property
     def scope(self) -> UUID:
-        """The scope that its memories are held apart by: the session of nobody's, or the nil id."""
+        """The scope of the job's memories: the session of a job without a user, else the nil id."""
         return self.session if self.confined else ids.NIL
 
 
@@ -202,7 +202,7 @@ class Learner(Struct):
         await self.learn_from(LearnJob.parse(payload))
 
     async def learn_from(self, job: LearnJob) -> None:
-        """Do a job. Raises as `learn`."""
+        """Do a job. Raises the errors of `learn`, but no `BadBody`."""
         while not await self._attempt(job):
             log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
 
@@ -215,11 +215,11 @@ class Learner(Struct):
             return True
         found = [] if self.embedder.local else await self._message_vectors(messages)
         zone = zone_of(setting.time_zone) if setting.time_zone else None
-        exchanges = await self._told(job, exchanges_of(messages, setting.instructions, zone))
+        exchanges = await self._told(job, split_exchanges(messages, setting.instructions, zone))
         begun = RolePlay(setting.in_role_play, setting.is_playing)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
-        statements = await self._statements(job, exchanges, spoken)
+        statements = await self._find_statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
         if self.answers is not None and exchanges:
             verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
@@ -290,55 +290,57 @@ class Learner(Struct):
             rows = [(each.message_id, each.created_at, vector) for each, vector in found]
             await effect.add_vectors(self.space, MESSAGE_KIND, *zip(*rows, strict=True))
 
-    async def _statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
+    async def _find_statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
         """Return what the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
-        for exchange, own in exchanges:
-            said = await self.extract(strip_taken_back(exchange))
-            for each in said if spoken is None else spoken.about(exchange, own[0], said):
-                meant: MemoryCandidate | None = each
-                if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
-                    earlier = [Earlier(one.quote, one.triple) for one, _ in reversed(found) if one.triple is not None]
-                    recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, own[0].turn_index)
+        for exchange, messages in exchanges:
+            candidates: Sequence[MemoryCandidate] = await self.extract(strip_taken_back(exchange))
+            if spoken is not None:
+                candidates = spoken.about(exchange, messages[0], candidates)
+            for candidate in candidates:
+                meant: MemoryCandidate | None = candidate
+                if amends(candidate):  # "no, I meant …": one of this job's statements, else of the session's last ones
+                    earlier = [Earlier(old.quote, old.triple) for old, _ in reversed(found) if old.triple is not None]
+                    turn = messages[0].turn_index
+                    recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, turn)
                     earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
-                    meant = amended(each, exchange, earlier)
+                    meant = amended(candidate, exchange, earlier)
                 if meant is not None:
-                    found.append((meant, _source_of(meant, own)))
+                    found.append((meant, _source_of(meant, messages)))
         return await self.make_drafts(found)
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
         """Return candidates in their stored form, with vectors; without those that may not be kept."""
-        made = make_drafts(found, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
-        if not made or self.space is None:
-            return made
-        vectors = await self.embedder.embed([each.text for each in made])
+        drafts = make_drafts(found, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
+        return await self._add_vectors(drafts)
+
+    async def _add_vectors(self, drafts: list[Draft]) -> list[Draft]:
+        if not drafts or self.space is None:
+            return drafts
+        vectors = await self.embedder.embed([draft.text for draft in drafts])
         return [
-            replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
+            replace(draft, vector=vector) if vector.any() else draft
+            for draft, vector in zip(drafts, vectors, strict=True)
         ]
 
     async def _revise(
         self, job: LearnJob, setting: Setting, effect: Effect, exchanges: Sequence[Told], statements: Sequence[Draft]
     ) -> None:
-        """Apply what the exchanges, and what was said after them, end or take back; take in what they state anew."""
+        """Apply what the exchanges, and later messages, end or take back; take in what they state anew."""
         if self.reviser is None:
             return
-        scope = job.scope
         revising = [
             (exchange, messages[0])
             for exchange, messages in exchanges
-            if not exchange.in_role_play and has_sign(exchange.user_text)
+            if not exchange.in_role_play and has_change_sign(exchange.user_text)
         ]
-        stated = await self.reviser.revise(effect, scope, job.session, revising)
+        stated = await self.reviser.revise(effect, job.scope, job.session, revising)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
-        stated += await self.reviser.end(effect, scope, later)
+        stated += await self.reviser.end(effect, job.scope, later)
         drafts = make_drafts(stated, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
-        if drafts and self.space is not None and self.embedder.local:  # another embedder is not waited for here
-            vectors = await self.embedder.embed([draft.text for draft in drafts])
-            drafts = [
-                replace(draft, vector=vector) if vector.any() else draft
-                for draft, vector in zip(drafts, vectors, strict=True)
-            ]
+        if self.embedder.local:  # a transaction waits for no remote embedder
+            drafts = await self._add_vectors(drafts)
         if drafts:
             await self.take_in(job, setting, effect, drafts)
 
@@ -359,9 +361,8 @@ class Learner(Struct):
         known = await effect.known(scope, concerned(statements, members, near, threshold))
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         stated_at = [draft.stated_at for draft in statements]
-        forgotten_in = (
-            job.session if job.confined else ids.NIL
-        )  # also where a run over old messages has a scope of its own
+        # A run over old messages has a scope of its own, in which nothing was forgotten.
+        forgotten_in = job.session if job.confined else ids.NIL
         marks, denied = await effect.find_refused(scope, forgotten_in, setting.hmac_key, hashes, stated_at)
         refused = marks | find_denied(statements, denied, members)
         ingest = Ingest(
@@ -397,49 +398,51 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
 
 
 class RolePlay(NamedTuple):
-    """State of a session: a role play or a story was noticed; the user has a role in it and has not stopped."""
+    """The state of a session. `noticed`: a role play or a story began; `is_playing`: the user has a role in it still."""
 
     noticed: bool = False
     is_playing: bool = False
 
 
 def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Told], list[UUID], RolePlay]:
-    """Separate what the user says from what their role says.
+    """Separate what the user says from what the user's role says.
 
     Args:
-        exchanges: Those of a job, in order.
-        begun: What was noticed in the session before them.
+        exchanges: The exchanges of a job, in order.
+        begun: The session's state before them.
 
     Returns:
-        The user's own exchanges, each with whether a role play was noticed before it; the messages of the others; what holds
-        after them.
+        The user's own exchanges, each marked if a role play was noticed before it; the messages of the other exchanges; the
+        session's state after them.
     """
     noticed, is_playing = begun
     own_exchanges: list[Told] = []
     played: list[UUID] = []
     for exchange, messages in exchanges:
-        if is_playing and ends_play(exchange.user_text):
+        if is_playing and is_play_end(exchange.user_text):
             noticed = is_playing = False
-        is_playing = is_playing or begins_play(exchange.user_text)
+        is_playing = is_playing or is_play_start(exchange.user_text)
         marked = replace(exchange, in_role_play=noticed)
         if is_playing:
             played += [message.message_id for message in messages]
         else:
             own_exchanges.append((marked, messages))
-        noticed = noticed or is_playing or begins_role_play(marked)
+        noticed = noticed or is_playing or is_role_play_start(marked)
     return own_exchanges, played, RolePlay(noticed, is_playing)
 
 
-def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None) -> list[Told]:
+def split_exchanges(
+    messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None
+) -> list[Told]:
     """Return each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's. `zone`: the user's, by which their days are counted."""
+    first. `instructions`: the tenant's. `zone`: the user's time zone, in which days are counted."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own, instructions, zone), own) for own in cut]
+    return [(_build_exchange(group, instructions, zone), group) for group in cut]
 
 
 def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -451,12 +454,13 @@ def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> Sour
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str, zone: tzinfo | None) -> SourceExchange:
-    asked, *followed = own
-    calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
-    said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    now = asked.created_at.astimezone(zone) if zone is not None else asked.created_at
-    return SourceExchange(asked.content, now, calls, said, instructions, asked.turn_index // 2)
+def _build_exchange(messages: Sequence[SourceMessage], instructions: str, zone: tzinfo | None) -> SourceExchange:
+    question, *others = messages
+    answers = [message for message in others if message.role == "assistant"]
+    calls: list[Mapping[str, Any]] = [call for answer in answers for call in answer.tool_calls]
+    answer_text = "\n".join(answer.content for answer in answers if answer.content)
+    now = question.created_at.astimezone(zone) if zone is not None else question.created_at
+    return SourceExchange(question.content, now, calls, answer_text, instructions, question.turn_index // 2)
 
 
 # --- answers to what was asked -------------------------------------------------------------------------------------------
@@ -536,12 +540,12 @@ class Notes:
     ) -> None:
         """Write within the job's effect: it comes to be with it, once."""
         episodes = []
-        for exchange, own in exchanges_of(messages):
-            asked = {each.message_id for each in own}
-            said = [each.candidate for each in statements if each.message.message_id in asked]
-            made = episode_of(exchange, said, message_id=own[0].message_id, session_id=job.session)
-            if made is not None:
-                episodes.append(made)
+        for exchange, group in split_exchanges(messages):
+            message_ids = {message.message_id for message in group}
+            candidates = [draft.candidate for draft in statements if draft.message.message_id in message_ids]
+            episode = episode_of(exchange, candidates, message_id=group[0].message_id, session_id=job.session)
+            if episode is not None:
+                episodes.append(episode)
         before = takewhile(lambda each: each.role != "user", messages)
         tools = tool_names(call for each in before if each.role == "assistant" for call in each.tool_calls)
         if tools:
@@ -616,8 +620,8 @@ class Inline:
         """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
         if len(text) > _INLINE_CHARS:
             return False
-        learns = bool(extract(SourceExchange(text, self._clock.now()))) or has_sign(text)
-        return learns or begins_play(text) or ends_play(text)
+        learns = bool(extract(SourceExchange(text, self._clock.now()))) or has_change_sign(text)
+        return learns or is_play_start(text) or is_play_end(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from app.errors import Conflict, HelperAnswerError, HelperBudgetError, HelperError
-from app.jobs.learn import Hearing, Learner, LearnJob, RolePlay, Told, exchanges_of, mark_role_play
+from app.jobs.learn import Hearing, Learner, LearnJob, RolePlay, Told, mark_role_play, split_exchanges
 from app.memory.drafts import Draft
 from app.memory.llm_reading import (
     LlmReading,
@@ -64,7 +64,7 @@ HELD_BACK_S = 900.0
 """Seconds for which jobs whose messages are being read with another's wait: longer than a call may take. They are dropped when
 that call is done; if its process dies, they run by themselves."""
 MAX_RULE_CHANGES = 20
-"""Memories ended or doubted by rules that the LLM sees, half as many as those in force; further ones stay as the rules left
+"""Most memories ended or doubted by rules that the LLM sees, half as many as those in force. The others stay as the rules left
 them."""
 NEAR = 0.15
 """Cosine above which a memory counts as near a message: by the static vectors, a fifth of unrelated texts are above it."""
@@ -195,7 +195,7 @@ class LlmLearner(Struct):
                 job_key=entry.key,
                 session=entry.session,
             )
-            exchanges = [] if setting.done else exchanges_of(messages, setting.instructions)
+            exchanges = [] if setting.done else split_exchanges(messages, setting.instructions)
             if setting.epoch is None or not exchanges:
                 continue
             exchange, _ = exchanges[0]
@@ -377,20 +377,20 @@ class LlmLearner(Struct):
 
 
 def _find_beginning(batch: Sequence[ExchangeToRead]) -> datetime:
-    """Return when the first of the messages was said."""
+    """Return the time of the first message."""
     return min(entry.told[0].now for entry in batch)
 
 
 def _mark_role_plays(batch: Sequence[ExchangeToRead]) -> list[ExchangeToRead]:
-    """Return the batch, each exchange with whether a role play began in its session before it."""
+    """Return the batch, each exchange marked if a role play began in its session before it."""
     role_plays: dict[UUID, RolePlay] = {}
     marked: list[ExchangeToRead] = []
     for entry in batch:
         exchange, messages = entry.told
-        # The session's mark may come from this very message, or a later one; the first of a session has none before it.
+        # The stored mark may come from this message or a later one; before a session's first message there is none.
         noticed = RolePlay(entry.setting.in_role_play, entry.setting.is_playing) if exchange.number > 0 else RolePlay()
         begun = role_plays.get(entry.job.session, noticed)
-        own, _, role_plays[entry.job.session] = mark_role_play([(exchange, messages)], begun)
-        told = own[0] if own else (replace(exchange, in_role_play=True), messages)
-        marked.append(replace(entry, told=told))
+        own_exchanges, _, role_plays[entry.job.session] = mark_role_play([(exchange, messages)], begun)
+        marked_exchange = own_exchanges[0] if own_exchanges else (replace(exchange, in_role_play=True), messages)
+        marked.append(replace(entry, told=marked_exchange))
     return marked

@@ -1,10 +1,10 @@
-"""Learns again from the stored history of a user, with the dates of then and the rules of today (`mneme relearn`).
+"""Learns again from a user's stored history, with its own dates and today's rules (`mneme relearn`).
 
-in one transaction, in which nobody else learns about the user:
-    a savepoint ─> the learning job itself, for each turn in the order of time, in a scope of its own; what it made is read
+in one transaction, in which no other job learns about the user:
+    a savepoint ─> the learning job runs for each turn in the order of time, in a scope of its own; its memories are read
                 └── rolled back
-    what it made against what is stored (`app/memory/relearning.py`) ─> only the differences are written
-A dry run rolls that back as well. What was done is noted with it, so that a run that was stopped goes on with the next user.
+    these memories are compared with the stored ones (`app/memory/relearning.py`) ─> only the differences are written
+A dry run rolls the differences back as well. Each user who is done is noted, so that a stopped run goes on with the next one.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ RELEARNED = LEARNED - {"tool_outcome"}
 REASON = "relearned"
 """The reason in the history of what changed."""
 
-Change = Literal["added", "changed", "retired"]
+RelearnChange = Literal["added", "changed", "retired"]
 
 
 class RelearnLine(Struct, frozen=True):
-    """One change. `before`: the words, or else the status, that a changed memory had."""
+    """One change of a memory. `before`: the words, or else the status, that the memory had."""
 
-    change: Change
+    change: RelearnChange
     text: str
     kind: str
     status: str
@@ -80,7 +80,7 @@ class ReplayJob(LearnJob, frozen=True):
 
 
 class _TurnClock(Struct):
-    """A clock that shows when the turn was that is learned from."""
+    """A clock that shows the time of the turn that is learned from."""
 
     time: datetime
 
@@ -89,30 +89,34 @@ class _TurnClock(Struct):
 
 
 class Relearner(Struct, frozen=True):
-    """Learns again. `learner`: that of the worker. `reads`: a helper LLM reads what rules have read."""
+    """Learns again. `learner`: that of the worker. `has_helper`: a helper LLM reads what rules have read."""
 
     learner: Learner
     pool: Pool
     sql: Queries
     clock: Clock
-    reads: bool = False
+    has_helper: bool = False
 
     async def relearn(
         self, tenant: UUID, user: UUID, report: RelearnReport, *, run: str | None, dry: bool
     ) -> RelearnReport | None:
-        """Learn again about a user; None: this run did so before, or the user is gone. Raises StoreUnavailable.
+        """Learn again about a user. Raises StoreUnavailable.
 
         Args:
-            report: What is completed and returned.
-            run: The run's name, None for one of a single user, which is always done.
+            tenant, user: Whose history is read.
+            report: The report to complete.
+            run: The run's name, or None for a run of a single user, which is always done.
             dry: Write nothing.
+
+        Returns:
+            The completed report, or None where this run was done with the user before, or the user is gone.
         """
         now = self.clock.now()
         async with self.pool.transaction(tenant) as connection:
             effect = Effect(connection, self.sql, tenant, user, now)
             await connection.execute(self.sql["learning.lock"], user)
-            is_there = await connection.fetchval(self.sql["learning.epoch"], user) is not None
-            if not is_there or (run is not None and not await effect.claim(f"relearn:{run}")):
+            is_known = await connection.fetchval(self.sql["learning.epoch"], user) is not None
+            if not is_known or (run is not None and not await effect.claim(f"relearn:{run}")):
                 return None
             attempt: Transaction = connection.transaction()
             await attempt.start()
@@ -140,10 +144,10 @@ class Relearner(Struct, frozen=True):
         report.lines = sorted(_describe_changes(plan), key=lambda line: (line.change, line.said_at, line.text))
 
     async def _replay(self, effect: Effect, scope: UUID) -> tuple[set[UUID], list[JobRecord]]:
-        """Learn from all turns; return the user's messages, and the jobs in which a helper LLM reads what it has not read."""
+        """Learn from all turns; return the ids of the user's messages, and jobs for those that no helper LLM has read."""
         await effect.run("relearning.clear_role_play")
         await effect.run("relearning.uncover")
-        llm_rows = await effect.rows("relearning.read_by_llm", f"{LLM_ENTRYPOINT}:") if self.reads else []
+        llm_rows = await effect.rows("relearning.read_by_llm", f"{LLM_ENTRYPOINT}:") if self.has_helper else []
         read_by_llm = {row["message_id"] for row in llm_rows}
         unread: list[JobRecord] = []
 
@@ -160,7 +164,7 @@ class Relearner(Struct, frozen=True):
             clock=clock,
             note=None,
             answers=None,
-            further_jobs=note_unread if self.reads else None,
+            further_jobs=note_unread if self.has_helper else None,
         )
         read: set[UUID] = set()
         async for job, own_messages in self._read_turns(effect, scope):
@@ -170,11 +174,10 @@ class Relearner(Struct, frozen=True):
         return read, unread
 
     async def _read_turns(self, effect: Effect, scope: UUID) -> AsyncIterator[tuple[ReplayJob, set[UUID]]]:
-        """Yield the user's turns in the order of time, each with the user's own messages in it. Postgres keeps the place, so
-        that only one turn is held."""
+        """Yield a job for each of the user's turns in the order of time, with the ids of the user's own messages. A cursor in
+        Postgres keeps the place, so that memory holds one turn only."""
         turn: list[Any] = []
-        statement, asked = self.sql["relearning.messages"], (effect.tenant, effect.user)
-        async for row in effect.connection.cursor(statement, *asked):
+        async for row in effect.connection.cursor(self.sql["relearning.messages"], effect.tenant, effect.user):
             begins = row["role"] == ROLES["user"] and turn and row["created_at"] - turn[-1]["created_at"] > SAME_TURN
             if turn and (begins or row["session_id"] != turn[-1]["session_id"] or len(turn) == LEARN_BATCH):
                 yield _build_job(effect, scope, turn)
@@ -199,7 +202,7 @@ class Relearner(Struct, frozen=True):
         return {(found[place].memory_id, memory) for place, memory, _ in rows}
 
     async def _apply(self, effect: Effect, plan: RelearnPlan) -> None:
-        """Write the differences: what leaves first, so that of one text there is never more than one memory in force."""
+        """Write the differences. What goes out of force comes first, because a text may have only one memory in force."""
         if plan.retired:
             retired = [memory.columns for memory in plan.retired]
             await effect.run("relearning.retire", [memory.memory_id for memory in plan.retired], effect.now)

@@ -1,7 +1,7 @@
-"""Find the statements that say again, from words said before, what was denied or has ended since. Pure.
+"""Finds statements from old messages that repeat what was denied, or has ended, since. Plain computation over plain values.
 
-The same words do not bring a memory back, whoever reads them: "Not true" on the page, an answer "no", "forget that", or a later
-message of the user's counts for all that was said until then. What the user says after it is news (`said_at` is later).
+"Not true" on the page, an answer "no", "forget that" or a later message of the user counts for all that was said until then,
+whoever reads it again. What the user says after that is news: it was stated later.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from app.memory.text import normalise
 from app.store.learning import DeniedMemory, Member
 
 SAME_WORDS_SHARE = 0.5
-"""The least share, 0 to 1, that two stretches of a message have in common, or two statements of their telling words, to be the
-same: more of it is common than not."""
+"""The least share, 0 to 1, of two stretches of a message, or of the telling words of two statements, that is common to both
+where they count as the same."""
 
 
 def find_denied(
     statements: Sequence[Draft], denied: Sequence[DeniedMemory], members: Sequence[Member]
 ) -> frozenset[int]:
-    """Return the places of statements that say what was denied after they were said.
+    """Return the places, from 0, of statements that say what was denied after they were stated.
 
     Args:
-        statements: What a job has found.
-        denied: Memories that are not so any more, with their other wordings.
+        statements: The statements that a job has found.
+        denied: Memories that are true no more, with their other wordings.
         members: Wordings of memories in force; another statement of the same clause may be one of these.
     """
     if not denied:
@@ -56,8 +56,10 @@ def _says_same(draft: Draft, memory: DeniedMemory) -> bool:
 
 
 def _has_same_source(draft: Draft, memory: DeniedMemory) -> bool:
-    """Return whether a statement comes from the words that the memory came from, and does not give another value of them: one
-    clause may say who somebody is and where they live."""
+    """Return whether a statement comes from the words that the memory came from, and has no other value.
+
+    One clause may say who somebody is and where they live.
+    """
     stated, triple = draft.candidate.triple, _read_triple(memory)
     if stated is not None and triple is not None and not telling_words(stated.value) & telling_words(triple.value):
         return False

@@ -33,7 +33,7 @@ from app.memory.candidate import (
     tool_candidates,
     with_doubts,
 )
-from app.memory.changes import find_changes, has_sign
+from app.memory.changes import find_changes, has_change_sign
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
@@ -102,9 +102,9 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
         ruled += find_standing_wishes(message)
     tagged = tag_message(message, number=exchange.number, in_role_play=exchange.in_role_play)
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
-    changed = own_word(message) and has_sign(message)
+    changed = own_word(message) and has_change_sign(message)
     if statements := find_statements(tagged, min_probability=MIN_CHANGE_PROBABILITY if changed else MIN_PROBABILITY):
-        read_spans = [candidate.span for candidate in ruled if not _reads_a_name_alone(candidate)]
+        read_spans = [candidate.span for candidate in ruled if not _has_only_a_name(candidate)]
         read_spans += [command.span for command in commands(message)]
         own_words = masked(message)
         stated = clauses(message) if english else None
@@ -132,9 +132,9 @@ _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
 _LOOSE_ENDS = " ,;:-–—"
 _COMMA = re.compile("[,;:，、；：]")
-"""Between a statement and the end of a question, what makes them two clauses."""
+"""Signs between a statement and the end of a question that make them two clauses."""
 _WORDS_BESIDE_NAME = 4
-"""Words beside a name that say only whose it is: "My girlfriend's name is Jana"."""
+"""Most words beside a name that say only whose name it is: "My girlfriend's name is Jana"."""
 _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
@@ -163,25 +163,25 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
     """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
     English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
     start, end = statement.start, statement.end
-    begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
-    finish = _SENTENCE_END.search(message, end)
-    if code != "en" and finish and finish[0] in "?？" and _COMMA.search(message, end, finish.start()) is None:
+    sentence_start = max(message.rfind(sign, 0, start) for sign in _SENTENCE_ENDS) + 1
+    mark = _SENTENCE_END.search(message, end)
+    if code != "en" and mark and mark[0] in "?？" and _COMMA.search(message, end, mark.start()) is None:
         return False
-    if _is_denied(message[start:end], message[begin : finish.start() if finish else len(message)]):
+    if _is_denied(message[start:end], message[sentence_start : mark.start() if mark else len(message)]):
         return False
-    ordered = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
-    if ordered or _PLEASE.match(message, start) or _ENDS_WITH_PLEASE.search(message[start:end]):
+    is_order = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
+    if is_order or _PLEASE.match(message, start) or _ENDS_WITH_PLEASE.search(message[start:end]):
         return False
     if stated is not None:
         if statement.probability < MIN_IMPERSONAL_PROBABILITY and not _FIRST_PERSON.search(message, start, end):
             return False
         covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
         return covered >= _LEAST_STATED * (end - start)
-    sentence = message[begin : finish.end() if finish else len(message)]
+    sentence = message[sentence_start : mark.end() if mark else len(message)]
     return not any(language(code).pattern(name).search(sentence) for name in _NOT_STATED)
 
 
-def _reads_a_name_alone(candidate: MemoryCandidate) -> bool:
+def _has_only_a_name(candidate: MemoryCandidate) -> bool:
     """Return whether a rule took only a name from a clause that says more: "Ma copine Maëlle est sage-femme à Quimper"."""
     triple = candidate.triple
     if triple is None or triple.predicate != "name" or triple.subject == "user":
@@ -190,7 +190,7 @@ def _reads_a_name_alone(candidate: MemoryCandidate) -> bool:
 
 
 def _is_denied(statement: str, sentence: str) -> bool:
-    """Return whether a sentence ends what a statement cut from it says: "Ya no soy alérgico" is cut to "soy alérgico"."""
+    """Return whether a sentence denies the statement that was cut from it, as "soy alérgico" from "Ya no soy alérgico"."""
     return not find_changes(statement) and any(
         change.old and change.old in statement for change in find_changes(sentence)
     )
@@ -204,9 +204,11 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
     if candidate.explicit or candidate.kind == "correction":
         return True
     reading = read_span(tagged, *candidate.span)
-    guessed = candidate.provenance_type is Provenance.SYSTEM_INFERRED
-    is_certain = guessed or len(exchange.user_text.split()) <= FEW_WORDS
-    return reading.own >= MIN_RULE_PROBABILITY and (is_certain or reading.keep >= MIN_RULE_KEEP_PROBABILITY)
+    is_guess = candidate.provenance_type is Provenance.SYSTEM_INFERRED
+    is_certain = is_guess or len(exchange.user_text.split()) <= FEW_WORDS
+    return reading.own_probability >= MIN_RULE_PROBABILITY and (
+        is_certain or reading.keep_probability >= MIN_RULE_KEEP_PROBABILITY
+    )
 
 
 def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
@@ -220,7 +222,7 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
 
 
 def _is_material(message: str, start: int) -> bool:
-    """Return whether an order belongs to a task, or to a question about it: "Is this a good prompt? Always …"."""
+    """Return whether an order is part of a task, or of a question about it: "Is this a good prompt? Always …"."""
     text = masked(message)
     for sentence in sentences(text):
         words = text[sentence.start : sentence.end]
@@ -235,7 +237,7 @@ _ORDERS = re.compile(
     r"prompt|instru[ckç][ct]i|anweisung|regeln?\b|règle|\breglas?\b|\brules?\b|slogan|\bmott?o\b|提示词|指令|规则",
     re.IGNORECASE,
 )
-"""Words for what has orders in it without being one."""
+"""Words for texts that contain orders which are none of the user's."""
 
 
 def read_rules() -> None:

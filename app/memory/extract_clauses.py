@@ -115,79 +115,14 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
-_OF_OTHERS = frozenset(
-    [
-        "doc",
-        "docs",
-        "document",
-        "documents",
-        "context",
-        "source",
-        "file",
-        "files",
-        "article",
-        "email",
-        "mail",
-        "letter",
-        "quote",
-        "quotation",
-        "citation",
-        "example",
-        "examples",
-        "transcript",
-        "text",
-        "code",
-        "pre",
-        "blockquote",
-        "script",
-        "style",
-        "html",
-        "body",
-        "div",
-        "span",
-        "p",
-        "system",
-        "instructions",
-        "instruction",
-        "data",
-        "content",
-        "page",
-        "result",
-        "results",
-        "review",
-        "poem",
-        "story",
-        "draft",
-        "essay",
-        "cv",
-        "resume",
-        "profile",
-        "bio",
-        "persona",
-        "post",
-        "tweet",
-        "comment",
-        "note",
-        "notes",
-        "memo",
-        "passage",
-        "paragraph",
-        "snippet",
-        "excerpt",
-        "attachment",
-        "tool",
-        "output",
-        "log",
-        "conversation",
-        "history",
-        "chat",
-        "dialogue",
-        "dialog",
-        "summary",
-        "assistant",
-    ]
+_FOREIGN_TAGS = frozenset(
+    """doc docs document documents context source file files article email mail letter quote quotation citation example
+    examples transcript text code pre blockquote script style html body div span p system instructions instruction
+    data content page result results review poem story draft essay cv resume profile bio persona post tweet comment
+    note notes memo passage paragraph snippet excerpt attachment tool output log conversation history chat dialogue
+    dialog summary assistant""".split()  # noqa: SIM905
 )
-"""Tags around what somebody else wrote."""
+"""Names of tags around what somebody else wrote."""
 _SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[^\W\d_a-zß-öø-ÿ][\w .'-]{0,24}(?::[ \t]|：)", re.MULTILINE)
 _STAMPED_SPEAKER = re.compile(
     r"^[ \t]*\[?\d{1,4}[./:-]\d{1,2}[^\n\]:]{0,12}[^\n\]]{0,16}?\]?[ \t]*[-–—]?[ \t]*[^\W\d_][\w .'-]{0,30}:[ \t]",
@@ -215,7 +150,7 @@ _DOCUMENT = re.compile(
     r")",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that opens a document among what retrieval put into a prompt."""
+"""The first line of a document that an application's retrieval put into a prompt."""
 _CONTEXT = re.compile(
     r"^[ \t]*(?:context|kontext|contexte|contexto|contesto|上下文|文脈|контекст)[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
@@ -224,13 +159,13 @@ _ASKED_OF_CONTEXT = re.compile(
     r"^[ \t]*(?:question|query|q|frage|pregunta|domanda|vraag|pergunta|问题|質問|질문|вопрос)[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line with the question about a context: then the context is no word of the user's."""
+"""A line with the question about a context; the context is then not in the user's words."""
 _DECORATION = re.compile(
     r"\A(?:\s*(?:@\w{1,30}[:,]?(?=\s)|(?:lol|lmao|rofl|xd|ha(?:ha)+h?|he(?:he)+|mdr|ptdr|ja(?:ja)+|kkk+|rsrs|哈哈+)[,.! ]"
     r"|[\u2600-\u27bf\U0001f000-\U0001faff\ufe0f\u200d]+))+",
     re.IGNORECASE,
 )
-"""Whom the message calls, a laugh, or pictures, in front of what it says."""
+"""A name that the message addresses, a laugh or emoji, in front of what it says."""
 _STAMP = re.compile(
     rf"^[ \t]*[\[(]?(?:\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}[,T]? ?)?{_CLOCK}[\])]?[ \t]*[-–—:]?[ \t]+(?=\S)",
     re.MULTILINE,
@@ -365,7 +300,7 @@ def _tagged(text: str) -> list[tuple[int, int]]:
             continue
         stop = close + len(opening[1]) + len("</>")
         whole = not text[: opening.start()].strip() and not text[stop:].strip()
-        if whole and opening[1].lower() not in _OF_OTHERS:  # a client wraps what the user says
+        if whole and opening[1].lower() not in _FOREIGN_TAGS:  # a client wraps what the user says
             spans += [opening.span(), (close, stop)]
             break
         spans.append((opening.start(), close))
@@ -495,7 +430,7 @@ _FROM_NOW_ON = re.compile(
     r"(?:from (?:now|here|this point) on|going forward|in (?:the )?future|henceforth|at all times),",
     re.IGNORECASE,
 )
-"""What opens a standing order; the comma behind it begins no clause of its own: "From now on, give me prices in euros"."""
+"""The words that begin a standing order. No clause begins at the comma behind them: "From now on, give me prices in euros"."""
 _MIN_CLAUSE = 4  # characters: "I a"
 
 

@@ -33,7 +33,7 @@ _TRAILING = re.compile(
     r"all the time)$"
     r"|\s*,\s*(?:mate|man|dude|bro)$"
 )
-"""Words that end a value; with a capital they belong to it: \"Apocalypse Now\", \"Iron Man\"."""
+"""Words that end a value; with a capital they belong to it: "Apocalypse Now", "Iron Man"."""
 EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
 MAX_WORDS = 14
 MAX_CHARS = 120

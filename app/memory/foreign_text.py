@@ -104,7 +104,7 @@ _OF_ONESELF = re.compile(
     r"de moi|souviens-toi|retiens|note que|sobre mim|de mim|lembr[ae]\w*|anota que)\b|关于我|我的(?:情况|信息|资料|简历)|记住",
     re.IGNORECASE,
 )
-"""Words that announce what the user says of himself, in the six languages of the rules."""
+"""Words that announce what users say of themselves, in the six languages of the rules."""
 _ANNOUNCEMENT = re.compile(r"^[^\n]{1,300}[:：][ \t]*$", re.MULTILINE)
 _JSON_BLOCK = re.compile(r"\s*[{\[](?:[^\n]*\n)(?:[ \t]*[\"{}\[\]][^\n]*(?:\n|$))*")
 _INTRODUCES = 200
@@ -115,10 +115,10 @@ def find_foreign_spans(text: str) -> list[Span]:
     """Return the parts of a message that are not the user's own words, in order and without overlaps."""
     injected = injected_spans(text)
     own_data = _find_own_data(text)
-    spans = [*_find_fences(text)]
+    spans = _find_fences(text)
     spans += [match.span() for pattern in (_COMMENT, _LINES) for match in pattern.finditer(text)]
     spans += [match.span() for match in _QUOTED.finditer(text) if _is_statement(match[0])]
-    spans = [span for span in spans if _is_own(span[0], own_data)]
+    spans = [span for span in spans if _is_outside(span[0], own_data)]
     spans = _merge([*injected, *spans, *_find_tagged(text)])
     # A key such as "email": announces no material where the whole block is the user's own data.
     searched = _merge([*spans, *own_data])
@@ -181,14 +181,14 @@ def _is_statement(quote: str) -> bool:
     return len(quote.split()) > _NAME_WORDS or len(_HAN.findall(quote)) > _HAN_NAME
 
 
-def _is_own(place: int, spans: list[Span]) -> bool:
+def _is_outside(place: int, spans: list[Span]) -> bool:
     """Return whether a place lies outside of all spans."""
     return not any(start <= place < end for start, end in spans)
 
 
 def _find_transcript(text: str, spans: list[Span]) -> int | None:
     """Return where a conversation of several speakers begins. A list of facts ("Name: Ana", "Diet: vegan") is none."""
-    lines = [match for match in _LABEL.finditer(text) if _is_own(match.start(), spans)]
+    lines = [match for match in _LABEL.finditer(text) if _is_outside(match.start(), spans)]
     labels = [match[1].casefold().strip() for match in lines]
     first_words = [label.split()[0] for label in labels]
     roles = [match for match, word in zip(lines, first_words, strict=True) if word in _ROLES]
@@ -208,7 +208,7 @@ def _find_transcript(text: str, spans: list[Span]) -> int | None:
 def _find_letter(text: str, spans: list[Span]) -> int | None:
     for pattern in (_LETTER, all_of("letter")):
         for match in pattern.finditer(text):
-            if _is_own(match.start(), spans) and not _introduces(text, match.start()):
+            if _is_outside(match.start(), spans) and not _introduces(text, match.start()):
                 return match.start()
     return None
 
@@ -218,16 +218,16 @@ def _find_material(text: str, spans: list[Span]) -> int | None:
     a document of its own, only this is foreign, and the user goes on after it."""
     for pattern in (_TASK, all_of("task"), _BELOW, all_of("below")):
         for match in pattern.finditer(text):
-            if not _is_own(match.end() - 1, spans) or _introduces(text, match.end()):
+            if not _is_outside(match.end() - 1, spans) or _introduces(text, match.end()):
                 continue
             follows = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip())
-            if follows < len(text) and _is_own(follows, spans):
+            if follows < len(text) and _is_outside(follows, spans):
                 return match.end()
     return None
 
 
 def is_announced(text: str, place: int) -> bool:
-    """Return whether a line that ends with a colon before a place announces what the user says of himself."""
+    """Return whether a line before a place ends with a colon and announces what users say of themselves."""
     return any(_OF_ONESELF.search(match[0]) for match in _ANNOUNCEMENT.finditer(text, 0, place))
 
 
@@ -242,6 +242,6 @@ def _find_own_data(text: str) -> list[Span]:
 
 
 def _introduces(text: str, end: int) -> bool:
-    """Return whether the line before a place announces what the user says of himself."""
+    """Return whether the line before a place announces what users say of themselves."""
     line = text[max(0, end - _INTRODUCES) : end].rstrip().rpartition("\n")[2]
     return _OF_ONESELF.search(line) is not None

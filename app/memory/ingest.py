@@ -251,7 +251,7 @@ class Ingest:
             kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
             item.source_message_ids = kept_ids + item.source_message_ids
         else:
-            # The words and the reader of the wording that is kept stand in the place of the same message's earlier ones.
+            # For a message that both have as a source, the source of the new wording replaces the earlier one.
             source_by_message = {str(source["message_id"]): source for source in item.sources}
             item.sources = [
                 source_by_message.get(str(source["message_id"]), source) for source in old.sources + old.added

@@ -1,8 +1,8 @@
 """Compares what today's learning finds in a user's history with what is stored, and plans what is to change (`mneme relearn`).
 
-found again ─> keeps its id, uses and confidence; its words and its end are today's
+found again ─> keeps its id, uses and confidence; gets the words and the end that today's learning gives it
 found newly ─> added, unless somebody denied or ended it, or it would have expired by now
-not found   ─> retired, if every message that said it was read again and nobody vouches for it
+not found   ─> retired, if every message that said it was read again and nobody has confirmed it
 Plain computation over plain values.
 """
 
@@ -27,8 +27,8 @@ MERGED = "merged"
 
 
 class ReviewedMemory(Struct, frozen=True):
-    """A memory that is stored, or that today's learning makes. `is_fixed`: learning again does not decide about it. `columns`:
-    the whole row, as JSON."""
+    """A memory that is stored, or that today's learning makes. `is_fixed`: learning again leaves it as it is. `columns`: the
+    whole row, as JSON."""
 
     memory_id: UUID
     content_text: str
@@ -49,17 +49,17 @@ class ReviewedMemory(Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Tell whether it is in force."""
+        """Return whether the memory is in force."""
         return self.status in IN_FORCE
 
     @property
     def is_variant(self) -> bool:
-        """Tell whether it is only another wording of a memory."""
+        """Return whether the memory is only another wording of one."""
         return self.superseded_how == MERGED
 
     @property
     def triple(self) -> Triple | None:
-        """The subject, predicate and value of what it says."""
+        """The memory's subject, predicate and value, or None."""
         return Triple(self.subject, self.predicate, self.value or "") if self.subject and self.predicate else None
 
 
@@ -75,14 +75,15 @@ class Settlement(NamedTuple):
 
 
 class Rewording(NamedTuple):
-    """A stored memory, and the one by which today's learning says the same."""
+    """A stored memory, and the one of today's learning that says the same in other words."""
 
     stored: ReviewedMemory
     found: ReviewedMemory
 
 
 class RelearnPlan(Struct):
-    """All that changes among the memories of one user. `unchanged`: how many today's learning finds as they are."""
+    """All that changes among the memories of one user. `unchanged`: how many memories today's learning finds as they are.
+    `id_by_found`: for a memory of today's learning the id under which it is stored."""
 
     added: list[ReviewedMemory] = field(default_factory=list)
     reworded: list[Rewording] = field(default_factory=list)
@@ -101,14 +102,14 @@ class RelearnPlan(Struct):
 def is_same_statement(
     stored: ReviewedMemory, found: ReviewedMemory, near: Collection[tuple[UUID, UUID]] = frozenset()
 ) -> bool:
-    """Tell whether two memories are readings of the same statement. `near`: (found, stored) ids with near vectors."""
+    """Return whether two memories are readings of the same statement. `near`: (found, stored) ids with near vectors."""
     if stored.content_hash == found.content_hash:
         return True
     if not like(stored.kind, found.kind):
         return False
     if _share_quotation(stored, found):
-        (denies, ours), (too, theirs) = gist(stored.content_text), gist(found.content_text)
-        if denies == too and (ours <= theirs or theirs <= ours):
+        (old_denies, old_words), (new_denies, new_words) = gist(stored.content_text), gist(found.content_text)
+        if old_denies == new_denies and (old_words <= new_words or new_words <= old_words):
             return True
     related = relation(stored.triple, found.triple)
     if related is not TripleRelation.NONE:
@@ -117,14 +118,14 @@ def is_same_statement(
 
 
 def _share_quotation(stored: ReviewedMemory, found: ReviewedMemory) -> bool:
-    """Tell whether both were read in the same words of the same message."""
+    """Return whether both memories were read in the same words of the same message."""
     quotes = {source["message_id"]: source.get("quote") or "" for source in stored.columns["sources"]}
     pairs = [(quotes.get(source["message_id"], ""), source["quote"]) for source in found.columns["sources"]]
     return any(old and (old in new or new in old) for old, new in pairs)
 
 
 class _Lookup:
-    """Finds the memories that may be readings of the same statement as another one."""
+    """Memories by what readings of the same statement may share: the text, a message, a subject and predicate, near vectors."""
 
     def __init__(self, memories: Iterable[ReviewedMemory], near: Collection[tuple[UUID, UUID]]) -> None:
         self._near = near
@@ -155,14 +156,14 @@ def plan_relearning(
     near: Collection[tuple[UUID, UUID]],
     now: datetime,
 ) -> RelearnPlan:
-    """Return what is to change.
+    """Return what is to change among a user's memories.
 
     Args:
         stored: The user's memories, in force or not.
-        found: What today's learning has made of the history.
-        read: The messages that it has read.
+        found: The memories that today's learning has made of the history.
+        read: The messages that today's learning has read.
         near: (found, stored) ids of memories whose vectors are near each other.
-        now: What expired before is not added.
+        now: The time; what has expired by then is not added.
     """
     plan, stored_by_id = RelearnPlan(), {memory.memory_id: memory for memory in stored}
     found = sorted(found, key=lambda memory: (memory.stated_at, memory.content_text))
@@ -206,8 +207,13 @@ def plan_relearning(
             _plan_addition(plan, memory, now)
             hashes.add(memory.content_hash)
     for memory in found:
-        is_told = _find_root(memory, found_by_id).memory_id in plan.id_by_found
-        if memory.is_variant and is_told and memory.memory_id not in pairs and memory.content_hash not in hashes:
+        has_stored_root = _find_root(memory, found_by_id).memory_id in plan.id_by_found
+        if (
+            memory.is_variant
+            and has_stored_root
+            and memory.memory_id not in pairs
+            and memory.content_hash not in hashes
+        ):
             _plan_addition(plan, memory, now)
             hashes.add(memory.content_hash)
     _decide_stored(plan, pairs, found_by_id, undecided.values(), near)
@@ -219,12 +225,12 @@ def _is_open(memory: ReviewedMemory, read: Collection[UUID]) -> bool:
 
 
 def _is_kept(memory: ReviewedMemory, read: Collection[UUID]) -> bool:
-    """Tell whether a memory in force stays because not every message that said it was read again."""
+    """Return whether a memory in force stays because not every message that said it was read again."""
     return memory.is_active and not set(memory.source_message_ids) <= set(read)
 
 
 def _find_root(memory: ReviewedMemory, memories: Mapping[UUID, ReviewedMemory]) -> ReviewedMemory:
-    """Return the memory that speaks for a wording."""
+    """Return the memory into which a wording was merged, or the memory itself."""
     for _ in range(len(memories)):
         heir = memory.superseded_by if memory.is_variant else None
         if heir is None or heir not in memories:
@@ -246,7 +252,7 @@ def _decide_stored(
     unfound: Iterable[ReviewedMemory],
     near: Collection[tuple[UUID, UUID]],
 ) -> None:
-    """Plan what becomes of stored memories, found again (`pairs`) or not."""
+    """Plan the changes of stored memories, found again (`pairs`) or not (`unfound`)."""
     for found_id, old in pairs.items():
         memory = found[found_id]
         is_settled = old.is_active == memory.is_active and (memory.status, old.status) != ("aging", "active")

@@ -1,6 +1,6 @@
-"""Tells where the user and the assistant begin to play roles, and where they stop; nothing said in between is of the user.
+"""Finds the messages with which the user begins and ends a role play; nothing is learned from the messages in between.
 
-The words are data: `app/languages/role_play.txt`, of more languages than have rules.
+The words are data: `app/languages/role_play.txt` has more languages than have rules.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from app.text_cache import of_texts
 
 FILE = Path(__file__).parents[1] / "languages" / "role_play.txt"
 MAX_CHARS = 600
 """Characters at the beginning of a message that are searched: who begins or ends a play says so first."""
-_KEPT = 4
-"""Messages of which it is kept whether they begin or end a play."""
+_MESSAGES_CACHED = 4
+"""Messages whose answers are cached."""
 
 
 @cache
-def _patterns() -> dict[str, re.Pattern[str]]:
+def _read_patterns() -> dict[str, re.Pattern[str]]:
     lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     named = [line.partition(": ") for line in lines]
     return {
@@ -28,13 +29,17 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     }
 
 
-@of_texts(_KEPT)
-def begins_play(message: str) -> bool:
+@of_texts(_MESSAGES_CACHED)
+def is_play_start(message: str) -> bool:
     """Return whether a message begins a play in which the user, too, has a role."""
-    return not ends_play(message) and _patterns()["begins"].search(message[:MAX_CHARS].replace("’", "'")) is not None
+    return not is_play_end(message) and _has_sign(message, "begins")
 
 
-@of_texts(_KEPT)
-def ends_play(message: str) -> bool:
+@of_texts(_MESSAGES_CACHED)
+def is_play_end(message: str) -> bool:
     """Return whether a message ends a play."""
-    return _patterns()["ends"].search(message[:MAX_CHARS].replace("’", "'")) is not None
+    return _has_sign(message, "ends")
+
+
+def _has_sign(message: str, name: Literal["begins", "ends"]) -> bool:
+    return _read_patterns()[name].search(message[:MAX_CHARS].replace("’", "'")) is not None

@@ -16,13 +16,13 @@ from app.memory.extract_clauses import masked
 
 FILE = Path(__file__).parents[1] / "languages" / "standing_wishes.txt"
 CONFIDENCE = 0.9
-"""Confidence (0..1) of a wish, that of the rules of facts."""
+"""Confidence (0 to 1) of a wish, as the rules for facts have it."""
 MAX_CHARS = 300
-"""Characters of a wish, as many as `extract_grammar.order` allows."""
+"""Most characters of a wish, as many as `extract_grammar.order` allows."""
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
+def _read_pattern() -> re.Pattern[str]:
     macros: dict[str, str] = {}
     patterns: list[str] = []
     for line in FILE.read_text(encoding="utf-8").splitlines():
@@ -40,7 +40,7 @@ def find_standing_wishes(message: str) -> Iterator[MemoryCandidate]:
     text = masked(message)
     for sentence in sentences(text):
         wish = text[sentence.start : sentence.end]
-        if sentence.asked or len(wish) > MAX_CHARS or _pattern().fullmatch(wish) is None:
+        if sentence.asked or len(wish) > MAX_CHARS or _read_pattern().fullmatch(wish) is None:
             continue
         content = wish[:1].upper() + wish[1:]
         draft = make_candidate(

@@ -45,9 +45,10 @@ MIN_STATEMENT_WORDS, MAX_STATEMENT_WORDS = 2, 30
 """Words of a statement; one word says nothing by itself, and a longer run is a document."""
 MIN_OWN_PROBABILITY = 0.5
 """The least probability that a statement's words are the user's own, or an order that names something of the user's."""
-_OWN_FRAMES = 2
-"""`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
-OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
+_OWN_FRAME_COUNT = 2
+"""`own` and `task` are the first two of `FRAMES`: an order for one task may name "my Django app"."""
+OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAME_COUNT])
+"""Frames of the user's own words."""
 MIN_ROLE_PROBABILITY = 0.8
 """The least mean probability of a line that begins a role play, which sets aside what follows in the session."""
 _MAX_CONFIDENCE = 0.9
@@ -114,7 +115,7 @@ def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
     yield from pairwise(bounds)
 
 
-def begins_role_play(exchange: SourceExchange) -> bool:
+def is_role_play_start(exchange: SourceExchange) -> bool:
     """Return whether the user's message begins a role play or a story, which lasts over the session's later messages."""
     tagged = tag_message(exchange.user_text, number=exchange.number, in_role_play=exchange.in_role_play)
     role = FRAMES.index("role")
@@ -130,7 +131,7 @@ def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROB
         probability = _average_upper_half(message.keep[first:last])
         if probability < min_probability or not MIN_STATEMENT_WORDS <= last - first <= MAX_STATEMENT_WORDS:
             continue
-        if float(message.frames[first:last].mean(axis=0)[:_OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
+        if _sum_own_frames(message.frames[first:last]) < MIN_OWN_PROBABILITY:
             continue
         statements.append(
             UserStatement(
@@ -174,14 +175,14 @@ def _find_runs(message: TaggedMessage) -> Iterator[tuple[int, int]]:
 
 
 class SpanReading(NamedTuple):
-    """Probabilities, 0..1, of a stretch of a message: its words are the user's `own`, a reader would `keep` it."""
+    """The probabilities, 0 to 1, that a stretch of a message is in the user's own words, and that a reader would keep it."""
 
-    own: float
-    keep: float
+    own_probability: float
+    keep_probability: float
 
 
 def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
-    """Return what the tagger says of the words between two places of a message."""
+    """Return the tagger's probabilities of the words between two places of a message, or 1 where there are none."""
     places = [
         index
         for index, (first, last) in enumerate(zip(message.words.starts, message.words.ends, strict=True))
@@ -189,9 +190,12 @@ def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
     ]
     if not places:
         return SpanReading(1.0, 1.0)
-    return SpanReading(
-        float(message.frames[places].mean(axis=0)[:_OWN_FRAMES].sum()), _average_upper_half(message.keep[places])
-    )
+    return SpanReading(_sum_own_frames(message.frames[places]), _average_upper_half(message.keep[places]))
+
+
+def _sum_own_frames(frames: Floats) -> float:
+    """Return the mean probability that some words, (n, frames), are in the user's own frames."""
+    return float(frames.mean(axis=0)[:_OWN_FRAME_COUNT].sum())
 
 
 def _average_upper_half(keep: Floats) -> float:

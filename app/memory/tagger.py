@@ -198,13 +198,8 @@ class MessageTagger:
         """Read the weights. Raises `OSError` where the file is not there."""
         with np.load(file) as arrays:
             weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
-        for name in (
-            "near",
-            "middle",
-            "far",
-            "wide",
-            "last",
-        ):  # (3, width, width): the word before, itself, the word after
+        # Each has the shape (3, width, width): for the word before, the word itself and the word after.
+        for name in ("near", "middle", "far", "wide", "last"):
             weights[name] = weights[name].reshape(-1, weights[name].shape[-1])
         self._weights = weights
         self._width = weights["input_bias"].shape[0]
@@ -274,7 +269,7 @@ class MessageTagger:
         return cast(Floats, out)
 
     def _pool(self, hidden: Floats, lines: NDArray[np.int64]) -> Floats:
-        """Return what the means of the line, of the message and of its first words add to each word."""
+        """Return what the mean of the word's line, of the message and of its first words add to each word, (words, width)."""
         weights = self._weights
         starts = [0, *(np.flatnonzero(lines[1:] != lines[:-1]) + 1).tolist()]
         counts = np.diff([*starts, len(lines)])

@@ -1,4 +1,4 @@
-"""Prepare after a start what the first requests would wait for: the rules of each language, and the writing of a turn."""
+"""Prepares what the first requests after a start would wait for: the rules of each language, and the writing of a turn."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ async def rehearse_languages(now: datetime) -> None:
 
 
 # --- the writing of a turn -----------------------------------------------------------------------------------------------
-# A connection's first turn takes 50 ms instead of 5: asyncpg looks up the types of its rows, and Postgres plans each statement
-# of `record_turns`. Both stay with the connection when the transaction is rolled back.
+# A connection's first turn takes 50 ms instead of 5: asyncpg looks up the types of its rows, and Postgres plans what
+# `record_turns` runs. A connection keeps both when the transaction is rolled back.
 
 
 class RollbackStore(TurnStore):
-    """A store that writes turns as they are written, and rolls them back: no row, job or notification is left."""
+    """A store that writes turns and rolls them back, so that no row, job or notification is left."""
 
     async def record_many(self, turns: Sequence[TurnRecord]) -> bool:
         async with self._pool.acquire() as connection:
@@ -83,16 +83,16 @@ def build_turn(now: datetime) -> tuple[CallFacts, Exchange, CompileFacts]:
     tenant, user, session = ids.LOCAL_TENANT, uuid4(), uuid4()
     messages = [{"role": role, "content": STATEMENTS[0]} for role in ("user", "assistant")]
     transcript = Transcript.of(messages)
-    asked, answered = (found or b"" for found in transcript.hashes)
-    question, whole = (found or b"" for found in transcript.chains)
+    question_hash, answer_hash = (digest or b"" for digest in transcript.hashes)
+    question_chain, answer_chain = (digest or b"" for digest in transcript.chains)
     body = b'{"messages":[{}]}'
     call = CallFacts(
         ids.uuid7(now), tenant, user, now, "POST", "/v1/chat/completions", "", Outcome.COMPLETE, "ok",
         request=make(body, 13, [(13, 15)]), session_id=session,
     )  # fmt: skip
     exchange = Exchange(
-        session, str(user), [NewTurnMessage(messages[0], asked)], [AnsweredChoice(messages[1], answered, "stop")],
-        question, (None, None), [whole], now, now,
+        session, str(user), [NewTurnMessage(messages[0], question_hash)],
+        [AnsweredChoice(messages[1], answer_hash, "stop")], question_chain, (None, None), [answer_chain], now, now,
     )  # fmt: skip
     return call, exchange, CompileFacts({}, None)
 

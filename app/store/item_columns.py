@@ -33,8 +33,8 @@ MESSAGE_KIND, MEMORY_KIND = 0, 1
 
 
 class LaterWords(NamedTuple):
-    """Places of the user's own messages with their `ids`, some twice; and for each item the ids of those that share its telling
-    words, the latest last. Ids are as `ids_of` has them."""
+    """The places and `ids` of the user's own messages, some twice, and by item (`of`) the ids of the messages that share its
+    telling words, the latest last. Ids are as `ids_of` has them."""
 
     places: Places
     ids: Sequence[str]

@@ -100,7 +100,7 @@ class KnownMemory(Struct, frozen=True):
 
 
 class RuleChange(Struct, frozen=True):
-    """A memory that rules ended, or put in doubt, because of a message, and that nobody has changed since."""
+    """A memory that rules ended or put in doubt because of a message, and that was not changed since."""
 
     memory: KnownMemory
     message_id: UUID
@@ -180,7 +180,7 @@ class Reinforcement(Struct, frozen=True):
 
 
 class DeniedMemory(Struct, frozen=True):
-    """A memory that is not so any more since `denied_at`, or another wording of it: what was said until then does not bring it
+    """A memory that is true no more since `denied_at`, or another wording of it: what was said until then does not bring it
     back. `sources`: as in `memory_store`."""
 
     denied_at: datetime
@@ -247,19 +247,19 @@ class Changes(Struct, frozen=True):
 
 
 class Transactions(Protocol):
-    """Opens transactions in which a tenant's rows are seen: a pool, or one that is open already."""
+    """An interface that opens transactions in which a tenant's rows are visible: a pool, or one that is open already."""
 
     def transaction(self, tenant: UUID) -> AbstractAsyncContextManager[Any]: ...
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open already, and in which everything is to happen."""
+    """A transaction that is open already, and in which all statements run."""
 
     connection: Any
 
     @contextlib.asynccontextmanager
     async def transaction(self, tenant: UUID) -> AsyncIterator[Any]:
-        """Yield its connection; neither commits nor rolls back."""
+        """Yield the open transaction's connection; leave commit and rollback to its owner."""
         yield self.connection
 
 
@@ -462,9 +462,9 @@ class Effect(UserRows, frozen=True):
         Args:
             scope: The scope whose denied memories count.
             forgotten_in: The scope whose forgotten memories count: the session of nobody's, or the nil id.
-            key: Of the hashes of what was forgotten.
+            key: The key of the hashes of what was forgotten.
             hashes: The content hash of each statement.
-            stated_at: When each was said.
+            stated_at: The time at which each statement was made.
         """
         if not hashes:
             return frozenset(), []
@@ -490,7 +490,7 @@ class Effect(UserRows, frozen=True):
         return bool(await self.connection.fetchval(self.sql["learning.claim"], *asked))
 
     async def withdraw(self, memories: Sequence[UUID]) -> None:
-        """Take memories out of force that nobody states; what they had taken the place of is in force again."""
+        """Take memories out of force that nobody states, and bring those back that they had replaced."""
         if memories:
             await self.run("learning.withdraw", list(memories), self.now)
             await self.rows("commands.drop_facts", list(memories), self.now, "ended")
@@ -507,7 +507,7 @@ class Effect(UserRows, frozen=True):
         return len(unchanged)
 
     async def replace_ended(self, heirs: Mapping[UUID, UUID]) -> None:
-        """Note of memories that rules ended what is so instead."""
+        """Note for memories that rules ended which memories replace them."""
         if heirs:
             await self.run("changes.replace_ended", list(heirs), list(heirs.values()), self.now)
 

@@ -1,8 +1,8 @@
--- What later words of the user end or take back (app/jobs/changes.py), within a learning job's effect.
+-- Ends, doubts and withdraws memories at later words of the user (app/jobs/changes.py), within a learning job's effect.
 
 -- name: in_force
--- Memories in force (of the session $3, where there is no user) that were said before $4 by other messages than $5, and
--- have one of the words $6 (patterns) or predicates $7.
+-- Returns memories in force (of the scope $3) that were said before $4 by other messages than $5, and have one of the words $6
+-- (patterns) or predicates $7.
 SELECT m.memory_id, m.content_text, m.kind, m.status, m.subject_entity_id AS subject, m.predicate, m.object_value AS value,
        ARRAY(SELECT q ->> 'quote' FROM jsonb_array_elements(m.sources) AS q WHERE q ->> 'quote' <> '') AS quotes
 FROM agent_data.memory_store m
@@ -13,8 +13,8 @@ ORDER BY m.created_at DESC
 LIMIT 200
 
 -- name: said_before
--- At most $7 of the user's own messages of a session ($4) between the turns $5 and $6, the latest first, with their memories in
--- force (of the scope $3) that no other message says.
+-- Returns at most $7 of the user's own messages of a session ($4) between the turns $5 and $6, the latest first, with the ids of
+-- their memories in force (of the scope $3) that no other message says.
 SELECT h.message_id, h.content,
        ARRAY(SELECT m.memory_id FROM agent_data.memory_store m
              WHERE m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.source_message_ids = ARRAY[h.message_id]
@@ -28,7 +28,7 @@ ORDER BY h.turn_index DESC
 LIMIT $7
 
 -- name: texts
--- What memories ($3) say, held against other writers.
+-- Returns the texts of memories ($3), and locks the memories against other writers.
 SELECT m.memory_id, m.content_text, m.content_hash, m.status,
        ARRAY(SELECT q ->> 'quote' FROM jsonb_array_elements(m.sources) AS q WHERE q ->> 'quote' <> '') AS quotes
 FROM agent_data.memory_store m
@@ -37,13 +37,13 @@ ORDER BY m.memory_id
 FOR NO KEY UPDATE
 
 -- name: close
--- Memories ($3) that were right until $4.
+-- Closes memories ($3), which were right until $4.
 UPDATE agent_data.memory_store m SET status = 'invalidated', valid_to = COALESCE(m.valid_to, $4), updated_at = $5
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
 RETURNING m.memory_id
 
 -- name: doubt
--- Memories ($3) that a message ($4) puts in doubt: they are due for a question, and only the user ends the doubt.
+-- Puts memories ($3) in doubt because of a message ($4): they are due for a question, and only the user ends the doubt.
 UPDATE agent_data.memory_store m SET
     status = 'aging', updated_at = $5,
     details = (COALESCE(m.details, '{}') - '{asked_at,asked,asked_in}'::text[])
@@ -52,8 +52,8 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND
 RETURNING m.memory_id
 
 -- name: said_later
--- The next messages of the user's own after $4 (of the session $3, or NULL: of all) that fit one of these patterns ($5), at most
--- $7 of at most $6 characters.
+-- Returns the user's next messages after $4 (of the session $3, or NULL: of all) that fit one of the patterns $5; at most $7, of at
+-- most $6 characters.
 SELECT h.message_id, h.turn_index, h.content, h.created_at, h.session_id
 FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
@@ -63,8 +63,8 @@ ORDER BY h.created_at
 LIMIT $7
 
 -- name: by_messages
--- Memories that rules ended or doubted because of one of the messages $3, and that nobody has changed since; none that must not
--- surface. The first of the messages was said at $4.
+-- Returns memories that rules ended or doubted because of one of the messages $3, and that were not changed since; hidden ones are
+-- left out. The first of the messages was said at $4.
 SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
@@ -82,8 +82,8 @@ WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.status IN ('invalidated', 'agi
 ORDER BY m.memory_id
 
 -- name: bring_back
--- Memories ($3) are in force again, and nobody doubts them: what ended or doubted them was misread. None that says what another one
--- in force says.
+-- Brings memories ($3) back into force and out of doubt: the words that ended or doubted them were misread. A memory stays away
+-- where another one in force has the same text.
 WITH back AS (
     UPDATE agent_data.memory_store m SET
         status = 'active', superseded_by = NULL, updated_at = $4,
@@ -101,7 +101,7 @@ INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, 
 SELECT $2, $1, b.memory_id, $4, 'restored', '{"status": "active", "reason": "not_confirmed_by_llm"}', 'system' FROM back b
 
 -- name: bring_back_replaced
--- What memories ($3) that are withdrawn had contradicted is in force again.
+-- Brings back into force what withdrawn memories ($3) had contradicted.
 WITH back AS (
     UPDATE agent_data.memory_store m SET status = 'active', superseded_by = NULL, valid_to = NULL, updated_at = $4
     WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.superseded_by = ANY ($3::uuid[]) AND m.status = 'superseded'
@@ -115,7 +115,7 @@ SELECT $2, $1, b.memory_id, $4, 'restored', '{"status": "superseded"}', '{"statu
 FROM back b
 
 -- name: replace_ended
--- Memories ($3) that rules ended have another one ($4) in their place.
+-- Notes the memories ($4) that replace memories ($3) which rules ended.
 UPDATE agent_data.memory_store m SET
     status = 'superseded', superseded_by = x.heir, superseded_how = 'conflict', updated_at = $5
 FROM unnest($3::uuid[], $4::uuid[]) AS x (memory_id, heir)

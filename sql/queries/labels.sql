@@ -1,9 +1,9 @@
--- What people said of learned memories (app/features/labels.py), under row-level security.
+-- People's verdicts on learned memories (app/features/labels.py), under row-level security.
 
 -- name: page
--- Learned memories of a tenant ($2: of this user; NULL: of all) with the last verdict of a person: `invalidated` or `confirmed`, when,
--- and the sources that may still be found; after ($3, $4), at most $5. What was forgotten is left out, and what a person restored has
--- no verdict.
+-- Returns learned memories of a tenant (of the user $2, or NULL: of all) with a person's last verdict (`invalidated` or `confirmed`),
+-- its time, and the sources that may still be found; after ($3, $4), at most $5. Forgotten memories are left out, and memories that a
+-- person restored have no verdict.
 SELECT m.user_id, m.memory_id, m.kind, m.subject_entity_id AS subject, m.tags, v.event, v.at, (
            SELECT jsonb_agg(s.source ORDER BY s.n) FROM jsonb_array_elements(m.sources) WITH ORDINALITY AS s (source, n)
            WHERE NOT EXISTS (SELECT FROM agent_data.suppressions x

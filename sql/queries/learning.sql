@@ -20,12 +20,12 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
         WHERE f.user_id = $1 AND f.fact_key IN ('time_zone', 'timezone') ORDER BY f.last_updated DESC LIMIT 1) AS time_zone
 
 -- name: note_role_play
--- Whether the session ($3) is in a role play ($4), in which the user has a role ($5).
+-- Notes whether the session ($3) is in a role play ($4), and whether the user has a role in it ($5).
 UPDATE agent_data.sessions SET in_role_play = $4, is_playing = $5
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND (in_role_play, is_playing) IS DISTINCT FROM ($4, $5)
 
 -- name: hide_play
--- What was said in a role play ($3) is found in its own conversation alone.
+-- Hides messages of a role play ($3) outside of their own conversation.
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
 SELECT $2, $1, m, 'superseded' FROM unnest($3::uuid[]) AS m
 ON CONFLICT DO NOTHING
@@ -178,8 +178,8 @@ UNION
 SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
 
 -- name: refused
--- `place`: which (from 1) of these keyed hashes ($3), each said at a time ($4), belong to something that was forgotten since, or was
--- deleted or erased, in the scope $6. Said again after it was forgotten, a statement is news. The other rows: memories that were
+-- Returns the `place` (from 1) of each keyed hash ($3, said at the time in $4) of something that was forgotten since, or was deleted
+-- or erased, in the scope $6. A statement that is made again after it was forgotten is news. The other rows are memories that were
 -- denied or ended since $5 in the scope $2, and their other wordings.
 SELECT w.place::integer, NULL::timestamptz AS denied_at, NULL AS content_text, NULL::bytea AS content_hash,
        NULL AS subject_entity_id, NULL AS predicate, NULL AS object_value, NULL::jsonb AS sources

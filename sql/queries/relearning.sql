@@ -1,7 +1,7 @@
 -- Learning again from the stored history (app/jobs/relearn.py). A user's part is one transaction; users are listed as mneme_owner.
 
 -- name: users
--- Users after $1, of the tenant $2 or (NULL) of all, but for shared spaces; at most $3.
+-- Returns users after $1, of the tenant $2 or (NULL) of all, without shared spaces; at most $3.
 SELECT u.user_id, u.tenant_id, u.external_id, t.name AS tenant FROM agent_data.users u
 JOIN agent_data.tenants t ON t.tenant_id = u.tenant_id
 WHERE ($1::uuid IS NULL OR u.user_id > $1) AND ($2::uuid IS NULL OR u.tenant_id = $2)
@@ -9,18 +9,18 @@ WHERE ($1::uuid IS NULL OR u.user_id > $1) AND ($2::uuid IS NULL OR u.tenant_id 
 ORDER BY u.user_id LIMIT $3
 
 -- name: begin
--- When the run that is under way began: one that was stopped since $2 goes on, else it begins now ($1).
+-- Returns when the run began: a run that was stopped since $2 goes on, else a run begins now ($1).
 INSERT INTO agent_data.job_effects AS j (user_id, tenant_id, job_key, at)
 VALUES ('00000000-0000-0000-0000-000000000000', '00000000-0000-0000-0000-000000000000', 'relearn', $1)
 ON CONFLICT (user_id, job_key) DO UPDATE SET at = CASE WHEN j.at > $2 THEN j.at ELSE EXCLUDED.at END
 RETURNING at
 
 -- name: finish
--- The run has come to its end.
+-- Notes that the run is finished.
 DELETE FROM agent_data.job_effects WHERE user_id = '00000000-0000-0000-0000-000000000000' AND job_key = 'relearn'
 
 -- name: messages
--- What was said to a user's assistant and may be learned from, in the order of time; those of one turn stand together.
+-- Returns a user's messages that may be learned from, in the order of time; the messages of a turn stand together.
 SELECT h.message_id, h.session_id, s.external_id AS session_name, h.role, h.created_at
 FROM agent_data.conversation_history h
 JOIN agent_data.sessions s ON s.user_id = h.user_id AND s.session_id = h.session_id
@@ -30,26 +30,26 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.turn_index > 0 AND NOT h.hidden 
 ORDER BY h.created_at, h.session_id, h.turn_index, h.sibling
 
 -- name: clear_role_play
--- No role play has begun in any session, as before its first message.
+-- Resets all sessions to the state before their first message, in which no role play has begun.
 UPDATE agent_data.sessions SET in_role_play = false, is_playing = false
 WHERE tenant_id = $1 AND user_id = $2 AND (in_role_play OR is_playing)
 
 -- name: role_plays
--- The sessions in which a role play began.
+-- Returns the sessions in which a role play began.
 SELECT session_id, is_playing FROM agent_data.sessions WHERE tenant_id = $1 AND user_id = $2 AND in_role_play
 
 -- name: set_role_plays
--- A role play began in these sessions ($3), and in no other one.
+-- Notes that a role play began in the sessions $3 and in no other one, and that the user has a role in the sessions $4.
 UPDATE agent_data.sessions SET in_role_play = session_id = ANY ($3::uuid[]), is_playing = session_id = ANY ($4::uuid[])
 WHERE tenant_id = $1 AND user_id = $2
   AND (in_role_play, is_playing) IS DISTINCT FROM (session_id = ANY ($3::uuid[]), session_id = ANY ($4::uuid[]))
 
 -- name: uncover
--- What was superseded was said all the same: it is learned from, and superseded again.
+-- Shows superseded messages again: they are learned from, and superseded again.
 UPDATE agent_data.suppressions SET item_id = gen_random_uuid() WHERE tenant_id = $1 AND user_id = $2 AND reason = 'superseded'
 
 -- name: memories
--- The memories of a scope ($3). Fixed: learning again does not decide about it. That is what somebody wrote, changed,
+-- Returns the memories of a scope ($3). Learning again leaves those with `is_fixed` as they are: what somebody wrote, changed,
 -- confirmed, denied, ended or hid, what a row of the business confirmed or a helper LLM said, what expired, and what was not
 -- learned from the user's own words.
 SELECT m.memory_id, m.content_text, m.content_hash, m.kind, m.status, m.superseded_by, m.superseded_how,
@@ -71,7 +71,7 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.status <>
 ORDER BY m.memory_id
 
 -- name: add
--- Memories as JSON of their columns, in the scope in which users' memories are.
+-- Adds memories (JSON of their columns) in the scope of users' memories.
 INSERT INTO agent_data.memory_store (
     memory_id, user_id, tenant_id, session_id, memory_tier, memory_scope, kind, content_text, content_hash, provenance_type,
     provenance_turn_id, provenance_turn_index, source_message_ids, sources, confidence, confidence_factors, importance,
@@ -86,7 +86,7 @@ SELECT x.memory_id, $2, $1, x.session_id, x.memory_tier, x.memory_scope, x.kind,
 FROM jsonb_populate_recordset(NULL::agent_data.memory_store, $3::jsonb) AS x
 
 -- name: reword
--- Memories ($3: as JSON of the columns that today's learning gives them) in the words of today's learning.
+-- Gives memories ($3: JSON of the columns that today's learning gives them) the words of today's learning.
 UPDATE agent_data.memory_store m SET
     content_text = x.content_text, content_hash = x.content_hash, token_count = x.token_count, kind = x.kind, sources = x.sources,
     source_message_ids = x.source_message_ids, tags = x.tags, entity_ids = x.entity_ids, updated_at = $4
@@ -94,14 +94,14 @@ FROM jsonb_populate_recordset(NULL::agent_data.memory_store, $3::jsonb) AS x
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
 
 -- name: give_claims
--- What these memories ($3, as in `reword`) say of whom: by itself, because a change of the text takes it away.
+-- Gives these memories ($3, as in `reword`) their claims, in a statement of its own because a change of the text removes them.
 UPDATE agent_data.memory_store m SET
     subject_entity_id = x.subject_entity_id, predicate = x.predicate, predicate_type = x.predicate_type, object_value = x.object_value
 FROM jsonb_populate_recordset(NULL::agent_data.memory_store, $3::jsonb) AS x
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
 
 -- name: settle
--- What became of memories, as JSON.
+-- Gives memories their new state (JSON).
 UPDATE agent_data.memory_store m SET
     status = x.status, superseded_by = x.superseded_by, superseded_how = x.superseded_how, valid_to = x.valid_to,
     details = m.details || x.details, updated_at = $4
@@ -110,8 +110,8 @@ FROM jsonb_to_recordset($3::jsonb) AS x (
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
 
 -- name: retire
--- Memories ($3) that today's learning does not find. Without their sources, so that the messages stay in searches: only their reading
--- was wrong.
+-- Retires memories ($3) that today's learning does not find. Their sources are removed, so that the messages stay in searches: only
+-- their reading was wrong.
 UPDATE agent_data.memory_store m SET status = 'invalidated', valid_to = $4, updated_at = $4, sources = '[]'
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[])
 
@@ -122,7 +122,8 @@ FROM jsonb_to_recordset($3::jsonb) AS x (memory_id uuid, sources jsonb)
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id
 
 -- name: read_by_llm
--- The messages that a helper LLM is known to have read: of its memories, and of its jobs of the last days ($3: what their keys begin with).
+-- Returns the messages that a helper LLM is known to have read: those of its memories, and of its jobs of the last days ($3: the
+-- beginning of their keys).
 SELECT i AS message_id FROM agent_data.memory_store m, unnest(m.source_message_ids) AS i
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.tags @> '{llm}'
 UNION

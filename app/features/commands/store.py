@@ -283,7 +283,7 @@ class Doing(Struct, frozen=True):
         )
 
     async def end(self, memories: Collection[UUID], since: datetime | None = None) -> tuple[HiddenMemory, ...]:
-        """Take memories out of force and return what was ended, and how it was before.
+        """Take memories out of force, and return them with their status before.
 
         What is said after `since` (by default now) is learned again.
         """
@@ -405,7 +405,7 @@ async def withdraw(
             found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
             if not found.wishes or not found.clear:
                 continue
-            items = await doing.end([each.memory_id for each in found.wishes], at)
+            items = await doing.end([wish.memory_id for wish in found.wishes], at)
             if done is not None:
                 await doing.confirmed(done.command_id, (*done.items, *items))
             else:

@@ -192,7 +192,7 @@ COMPARED_LINES = 400
 FOLDED_CHARS = 1_200
 """From which on a text is folded."""
 _BEFORE_QUOTE = re.compile(r"- \[[^\]\n]*\] |- |[^:\n]{1,32}: ")
-"""What stands in a line before the words that it quotes: a kind, a list mark or a speaker."""
+"""The beginning of a line, before the words that it quotes: a kind, a list mark or a speaker."""
 
 
 class PromptLine(NamedTuple):
@@ -441,7 +441,7 @@ def _each_once(made: Sequence[Shown]) -> None:
 
 
 def _quotes(line: str, quoted: Mapping[str, str]) -> str | None:
-    """Return the id of the candidate whose text a line has, with or without brackets behind it (a day, later words)."""
+    """Return the id of the candidate that a line quotes; brackets behind the text (a day, later words) do not count."""
     before = _BEFORE_QUOTE.match(line)
     if before is None or not quoted:
         return None

@@ -406,7 +406,7 @@ async def replace(visit: Visit) -> Response:
 
 
 async def invalidate(visit: Visit) -> Response:
-    """POST …/invalidate: it is not true (any more). A second click finds that done."""
+    """POST …/invalidate: the memory is not true (any more). A second click changes nothing."""
     form = await visit.form()
     memory = visit.segment("memory")
     reason = str(form.get("reason", "")).strip()

@@ -200,7 +200,7 @@ def turns(
     of_turn: dict[int, list[Said]] = {}
     for each in messages:
         of_turn.setdefault(each["turn_index"], []).append(
-            _said(each, names, went_on=each["id"] in parents, marked=marked)
+            _build_said(each, names, went_on=each["id"] in parents, marked=marked)
         )
     branched: dict[int, list[Mapping[str, Any]]] = {}
     for branch in branches:
@@ -277,7 +277,7 @@ def _word(value: object) -> str:
 
 
 class MarkedWords(Struct, frozen=True):
-    """Words of a message, by their place in its text: where they begin and end, in characters."""
+    """The place of words in a message's text: `start` and `end` in characters."""
 
     message_id: str
     start: int
@@ -296,9 +296,9 @@ _MARKED = re.compile(r"(?P<message>[0-9a-f-]{36})\.(?P<start>[0-9]{1,9})-(?P<end
 
 
 def mark_words(pieces: Sequence[ContentPiece], words: MarkedWords) -> list[ContentPiece]:
-    """Return the parts of a content with these words marked in the parts that have them.
+    """Return the parts of a content, with these words marked.
 
-    A message's text is that of its parts of text, with line ends between them (`text_of`).
+    A message's text is made of its parts of plain text, with line ends between them (`text_of`).
     """
     marked = []
     place = 0
@@ -312,7 +312,7 @@ def mark_words(pieces: Sequence[ContentPiece], words: MarkedWords) -> list[Conte
     return marked
 
 
-def _said(
+def _build_said(
     row: Mapping[str, Any], names: Mapping[str, str], *, went_on: bool, marked: MarkedWords | None = None
 ) -> Said:
     calls = [ShownToolCall(_name(each), pretty(_arguments(each))) for each in _calls(row)]

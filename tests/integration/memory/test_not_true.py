@@ -12,7 +12,7 @@ import pytest
 import respx
 
 from app.errors import Conflict
-from app.jobs.learn import Learner, LearnJob, exchanges_of
+from app.jobs.learn import Learner, LearnJob, split_exchanges
 from app.jobs.learn_llm import plan_reading
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.memories import Memories
@@ -189,7 +189,7 @@ async def read_by_llm(pool: Pool, learn: Learner, talk: Talk, llm: ScriptedLlm) 
     _, messages = await learn.store.read(job.tenant, job.user, job.messages, job.since, job.until)
     with respx.mock:
         respx.post(f"{URL}/chat/completions").mock(side_effect=llm)
-        for record in plan_reading(job, exchanges_of(messages)):
+        for record in plan_reading(job, split_exchanges(messages)):
             await llm_learner(pool, learn).learn(record.payload)
 
 

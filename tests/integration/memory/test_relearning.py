@@ -77,13 +77,15 @@ class World:
     def wait(self, time: timedelta) -> None:
         self.talk = replace(self.talk, begun=self.talk.begun + time)
 
-    async def relearn(self, *, dry: bool = False, run: str | None = None, reads: bool = False) -> RelearnReport:
-        report = await self.attempt(dry=dry, run=run, reads=reads)
+    async def relearn(self, *, dry: bool = False, run: str | None = None, has_helper: bool = False) -> RelearnReport:
+        report = await self.attempt(dry=dry, run=run, has_helper=has_helper)
         assert report is not None
         return report
 
-    async def attempt(self, *, dry: bool = False, run: str | None = None, reads: bool = False) -> RelearnReport | None:
-        relearner = Relearner(self.today, self.pool, SQL, self.clock, reads=reads)
+    async def attempt(
+        self, *, dry: bool = False, run: str | None = None, has_helper: bool = False
+    ) -> RelearnReport | None:
+        relearner = Relearner(self.today, self.pool, SQL, self.clock, has_helper=has_helper)
         report = RelearnReport(self.talk.user_name, "local")
         return await relearner.relearn(TENANT, self.talk.user, report, run=run, dry=dry)
 
@@ -321,8 +323,8 @@ async def test_a_helper_llm_is_left_what_it_has_not_read(world: World) -> None:
     message = world.talk.said[0].message_id
     effect = {"user_id": world.talk.user, "tenant_id": TENANT, "job_key": f"{ENTRYPOINT}:{message}"}
     await insert_row(world.admin, "job_effects", **effect)
-    assert (await world.relearn(reads=True, dry=True)).unread == 1
-    assert (await world.relearn(reads=True)).unread == 1
+    assert (await world.relearn(has_helper=True, dry=True)).unread == 1
+    assert (await world.relearn(has_helper=True)).unread == 1
     (job,) = await read_jobs(world.admin, entrypoint=ENTRYPOINT)
     assert job["dedupe_key"] == f"{ENTRYPOINT}:{world.talk.said[1].message_id}:0"
 
@@ -332,5 +334,5 @@ async def test_what_a_helper_llm_withdrew_is_not_added_again(world: World) -> No
     async with world.pool.transaction(TENANT) as connection:
         leeds = (await world.rows())["Lives in Leeds"]["memory_id"]
         await connection.execute(SQL["learning.withdraw"], TENANT, world.talk.user, [leeds], NOW)
-    assert (await world.relearn(reads=True)).lines == []
+    assert (await world.relearn(has_helper=True)).lines == []
     assert await world.rows() == {}

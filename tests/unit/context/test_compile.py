@@ -135,7 +135,7 @@ async def test_what_was_found_goes_before_the_question() -> None:
     assert (compiled.memories, compiled.tokens) == (8, block.token_count)
     assert set(block.item_ids) == {each.id for each in FACTS}
     assert found.asked[0][0].text == "What is number 5?"
-    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"], price=PRICES["balanced"], told=[])
+    assert found.asked[0][2] == Wanted(compiled.audit["budget"]["memory"], price=PRICES["balanced"], fact_memories=[])
     assert [each.id for each in compiled.considered] == [UUID(int=n) for n in range(8, 0, -1)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import BadBody
-from app.jobs.learn import LearnJob, exchanges_of
+from app.jobs.learn import LearnJob, split_exchanges
 from app.jobs.learn_llm import LlmJob, plan_reading
 from app.store.learning import SourceMessage
 from tests.support.tables import each_of
@@ -55,7 +55,7 @@ def test_a_payload_that_is_none_is_never_tried_again(broken: bytes) -> None:
 def test_each_exchange_is_read_by_the_llm_in_a_job_of_its_own_and_a_failed_one_waits_under_another_key() -> None:
     whole = LearnJob.parse(orjson.dumps(WHOLE))
     asked, answered = message(10, "user"), message(11, "assistant")
-    (record,) = plan_reading(whole, exchanges_of([asked, answered]))
+    (record,) = plan_reading(whole, split_exchanges([asked, answered]))
     job = LlmJob.parse(record.payload)
     assert job.messages == (UUID(int=10), UUID(int=11))
     assert (job.confined, job.session_name, job.since, job.tries) == (True, "chat-1", AT, 0)
@@ -66,7 +66,7 @@ def test_each_exchange_is_read_by_the_llm_in_a_job_of_its_own_and_a_failed_one_w
 
 def test_an_exchange_is_a_question_and_what_followed() -> None:
     call = {"type": "function", "function": {"name": "book", "arguments": "{}"}}
-    found = exchanges_of(
+    found = split_exchanges(
         [
             message(1, "assistant", "an answer to what came before"),
             message(2, "user", "Book a table"),
@@ -83,4 +83,4 @@ def test_an_exchange_is_a_question_and_what_followed() -> None:
 
 
 def test_without_a_word_of_the_user_there_is_nothing_to_learn_from() -> None:
-    assert exchanges_of([message(1, "assistant"), message(2, "tool")]) == []
+    assert split_exchanges([message(1, "assistant"), message(2, "tool")]) == []

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from app.memory.changes import (
-    Change,
+    StatedChange,
     StoredStatement,
     find_changes,
-    find_taken_back,
+    find_retraction,
     judge_change,
     list_search_patterns,
     restate,
@@ -40,18 +40,18 @@ def test_a_sign_of_change_with_the_words_of_a_memory_ends_it(case: ChangeCase) -
 @each_of("case", read_cases("holds"))
 def test_words_that_only_mention_a_memory_end_nothing(case: ChangeCase) -> None:
     assert not is_ended(case)
-    assert find_taken_back(case.later) is None
+    assert find_retraction(case.later) is None
 
 
 @each_of("case", read_cases("back", half="fitted"))
 def test_words_that_take_back_are_read(case: ChangeCase) -> None:
-    assert find_taken_back(case.later) is not None
+    assert find_retraction(case.later) is not None
 
 
 def test_most_of_what_was_held_out_is_read_too() -> None:
     ended, back = read_cases("ended", half="held"), read_cases("back", half="held")
     assert sum(map(is_ended, ended)) >= LEAST_HELD_OUT * len(ended)
-    assert sum(find_taken_back(case.later) is not None for case in back) >= LEAST_HELD_OUT * len(back)
+    assert sum(find_retraction(case.later) is not None for case in back) >= LEAST_HELD_OUT * len(back)
 
 
 @each_of(
@@ -71,7 +71,7 @@ def test_most_of_what_was_held_out_is_read_too() -> None:
 )
 def test_questions_quotes_and_others_change_nothing(later: str) -> None:
     assert find_changes(later) == []
-    assert find_taken_back(later) is None
+    assert find_retraction(later) is None
 
 
 GOLF = StoredStatement("fact", "Drives a blue VW Golf", "user", "drives", "a blue VW Golf", ("I drive a blue VW Golf",))
@@ -119,7 +119,7 @@ def test_what_ended_is_closed_and_what_is_unclear_is_doubted(
     ],
 )
 def test_what_is_right_takes_the_place_of_what_was_wrong(statement: str, later: str, right: str | None) -> None:
-    back = find_taken_back(later)
+    back = find_retraction(later)
     assert back is not None
     assert restate(statement, back.old, back.right, typo=back.typo) == right
 
@@ -129,14 +129,14 @@ def test_what_is_right_takes_the_place_of_what_was_wrong(statement: str, later: 
     [("the Golf", "%Golf%"), ("peanuts", "%peanu%"), ("阿里巴巴", "%阿里%")],
 )
 def test_a_search_finds_the_word_in_other_forms(old: str, pattern: str) -> None:
-    assert pattern in list_search_patterns(Change(old, (), ""))
+    assert pattern in list_search_patterns(StatedChange(old, (), ""))
 
 
 @pytest.mark.parametrize("sign", ["sold " * 200, "and I split up " * 60, ", " * 300, "not " * 150 + "any more"])
 def test_a_message_of_many_signs_is_read_in_time(sign: str) -> None:
     began = time.process_time()
     find_changes(sign[:600])
-    find_taken_back(sign[:600])
+    find_retraction(sign[:600])
     assert time.process_time() - began < MOST_S
 
 
@@ -167,7 +167,7 @@ def test_words_that_only_look_like_an_end_leave_the_fact_in_force(line: str) -> 
     ],
 )
 def test_words_that_only_look_like_taking_back_take_nothing_back(later: str) -> None:
-    assert find_taken_back(later) is None
+    assert find_retraction(later) is None
 
 
 @each_of(
@@ -180,5 +180,5 @@ def test_words_that_only_look_like_taking_back_take_nothing_back(later: str) -> 
     ],
 )
 def test_an_order_for_a_task_corrects_no_statement(statement: str, later: str) -> None:
-    back = find_taken_back(later)
+    back = find_retraction(later)
     assert back is None or restate(statement, back.old, back.right) is None

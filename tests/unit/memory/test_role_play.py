@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.jobs.learn import RolePlay, exchanges_of, mark_role_play
-from app.memory.role_play import begins_play, ends_play
+from app.jobs.learn import RolePlay, mark_role_play, split_exchanges
+from app.memory.role_play import is_play_end, is_play_start
 from app.store.learning import SourceMessage
 from tests.support.tables import each_of
 
@@ -33,8 +33,8 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
     ],
 )
 def test_a_role_play_begins(message: str) -> None:
-    assert begins_play(message)
-    assert not ends_play(message)
+    assert is_play_start(message)
+    assert not is_play_end(message)
 
 
 @each_of(
@@ -50,7 +50,7 @@ def test_a_role_play_begins(message: str) -> None:
     ],
 )
 def test_an_order_to_the_assistant_alone_begins_none(message: str) -> None:
-    assert not begins_play(message)
+    assert not is_play_start(message)
 
 
 @each_of(
@@ -72,8 +72,8 @@ def test_an_order_to_the_assistant_alone_begins_none(message: str) -> None:
     ],
 )
 def test_a_role_play_ends(message: str) -> None:
-    assert ends_play(message)
-    assert not begins_play(message)
+    assert is_play_end(message)
+    assert not is_play_start(message)
 
 
 def test_what_a_role_says_is_none_of_the_users_own() -> None:
@@ -85,7 +85,7 @@ def test_what_a_role_says_is_none_of_the_users_own() -> None:
         "I have a cat.",
     ]
     messages = [SourceMessage(UUID(int=n), 2 * n, "user", text, [], NOW, {}) for n, text in enumerate(texts)]
-    own_exchanges, played, after = mark_role_play(exchanges_of(messages), RolePlay())
+    own_exchanges, played, after = mark_role_play(split_exchanges(messages), RolePlay())
     assert [exchange.user_text for exchange, _ in own_exchanges] == [texts[0], texts[3], texts[4]]
     assert played == [UUID(int=1), UUID(int=2)]
     assert not after.is_playing

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.memory.candidate import SourceExchange
 from app.memory.extract import extract
-from app.memory.statements import begins_role_play, find_statements, tag_message
+from app.memory.statements import find_statements, is_role_play_start, tag_message
 from app.memory.tagger import MAX_CHARS, MAX_TAIL_CHARS, MAX_WORDS, MessageTagger, split_words
 from app.text_cache import forget
 from tests.support.tables import each_of
@@ -64,8 +64,8 @@ def test_a_statement_is_an_exact_span_of_the_message() -> None:
 
 def test_a_role_play_is_noticed() -> None:
     start = "Let's role-play: you are a waiter and I am a guest who is allergic to peanuts. You begin."
-    assert begins_role_play(SourceExchange(start, NOW))
-    assert not begins_role_play(SourceExchange("I am a waiter in Leeds. Suggest a snack.", NOW))
+    assert is_role_play_start(SourceExchange(start, NOW))
+    assert not is_role_play_start(SourceExchange("I am a waiter in Leeds. Suggest a snack.", NOW))
 
 
 def test_a_huge_message_is_read_at_both_ends_alone() -> None:
