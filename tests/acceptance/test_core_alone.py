@@ -221,7 +221,10 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     assert "✓ Stored: captures" in done.stdout
     assert "Paging" not in done.stdout
     assert "✓ This installation does without knowledge, paging, " in done.stdout
-    assert ", responses, messages, multilingual, helper, minilm, embedded, simulated, reembed, evaluate." in done.stdout
+    assert (
+        ", responses, messages, multilingual, helper, minilm, embedded, simulated, reembed, evaluate, labels."
+        in done.stdout
+    )
     assert "! There is no spool: while Postgres is away, answers do not end." in done.stdout
     done = run(["doctor"], environment=without, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1

@@ -15,7 +15,7 @@ from tests.support.server import MnemeServer
 
 SAID = "From now on, always answer in two sentences."
 FACTS = {"lives_in": "Utrecht", "sister.allergic_to": "walnuts"}
-WISH = "answer in two sentences"
+WISH = "Answer in two sentences"
 
 
 WORKER = True
