@@ -9,6 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from app.memory.extract_clauses import masked
 from app.text_cache import of_texts
 
 FILE = Path(__file__).parents[1] / "languages" / "role_play.txt"
@@ -30,8 +31,11 @@ def _patterns() -> dict[str, re.Pattern[str]]:
 
 @of_texts(_KEPT)
 def begins_play(message: str) -> bool:
-    """Return whether a message begins a play in which the user, too, has a role."""
-    return not ends_play(message) and _patterns()["begins"].search(message[:MAX_CHARS].replace("’", "'")) is not None
+    """Return whether the user's own words in a message begin a play in which the user, too, has a role."""
+    pattern = _patterns()["begins"]
+    if ends_play(message) or pattern.search(message[:MAX_CHARS].replace("’", "'")) is None:
+        return False
+    return pattern.search(masked(message)[:MAX_CHARS]) is not None  # a pasted text begins none
 
 
 @of_texts(_KEPT)
