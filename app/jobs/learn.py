@@ -38,6 +38,7 @@ from app.memory.denials import find_denied
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
+from app.memory.extract_clauses import own_word
 from app.memory.ingest import Ingest
 from app.memory.role_play import begins_play, ends_play
 from app.memory.statements import begins_role_play
@@ -331,7 +332,7 @@ class Learner(Struct):
         revising = [
             (exchange, messages[0])
             for exchange, messages in exchanges
-            if not exchange.in_role_play and has_sign(exchange.user_text)
+            if not exchange.in_role_play and own_word(exchange.user_text) and has_sign(exchange.user_text)
         ]
         stated = await self.reviser.revise(effect, scope, job.session, revising)
         confined = job.session if job.confined else None
