@@ -17,7 +17,8 @@ from app.context.assemble import neutralise
 from app.context.notes import Count
 from app.context.pack import Packed, Reason, Verdict
 from app.context.retrieve import LaterMessages
-from app.memory.changes import has_change_sign
+from app.memory.changes import MAX_CHARS, has_change_sign, shares_words
+from app.memory.extract_clauses import find_own_words
 from app.store.kinds import DOUBTABLE
 from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
@@ -60,7 +61,8 @@ def attach_later_words(
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
     for fact in facts:
         if fact.memory is not None and (messages := later.get(fact.memory.hex)):
-            chosen.add(fact.note, fact.memory, [row for row in messages if row.item_id not in fact.messages])
+            messages = [row for row in messages if row.item_id not in fact.messages]
+            chosen.add(fact.note, fact.memory, _select_own(fact.value, messages))
     for item in packed.candidates:
         if (messages := later.get(item.id.hex)) is None or item.space is not None:
             continue
@@ -68,7 +70,8 @@ def attach_later_words(
             chosen.add(item.id, None, [row for row in messages if has_change_sign(row.content)])
         elif item.kind in DOUBTABLE:
             sources = [source.message_id for source in item.provenance]
-            chosen.add(item.id, item.id, [row for row in messages if row.item_id not in sources])
+            messages = [row for row in messages if row.item_id not in sources]
+            chosen.add(item.id, item.id, _select_own(item.text, messages))
     if not chosen.words and not chosen.left_out:
         return packed, NONE_SHOWN
     words = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
@@ -103,6 +106,19 @@ class _Choice:
             self.left_out.add(memory)
 
 
+def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRow]:
+    """Return the messages of which the user's own words have a word of a text: what was pasted says nothing of the user.
+
+    A message with more own words than changes are read in is a text itself.
+    """
+    own_words = [(row, find_own_words(row.content)) for row in messages]
+    return [
+        row
+        for row, own in own_words
+        if own and len(own) <= MAX_CHARS and (len(own) == len(row.content) or shares_words(text, [own]))
+    ]
+
+
 def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
     removed = [item for item in packed.chosen if item.candidate.id in memories]
     if not removed:
@@ -114,7 +130,7 @@ def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
 
 def _quote(message: RetrievedRow) -> str:
     day = message.created_at.astimezone(UTC).date().isoformat()
-    text = neutralise(message.content)
+    text = neutralise(find_own_words(message.content))
     if len(text) > QUOTE_CHARS:
         text = text[:QUOTE_CHARS].rpartition(" ")[0] + " …"
     return f" (later said, {day}: “{text}”)"

@@ -35,6 +35,7 @@ from app.memory.changes import (
 )
 from app.memory.claims import single_valued
 from app.memory.drafts import Draft
+from app.memory.extract_clauses import own_word
 from app.memory.text import normalise
 from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
 
@@ -125,7 +126,7 @@ class MemoryReviser(Struct, frozen=True):
                 SourceMessage(row["message_id"], row["turn_index"], "user", row["content"], [], row["created_at"], {}),
             )
             for row in rows
-            if find_changes(row["content"])
+            if own_word(row["content"]) and find_changes(row["content"])
         ]
 
     async def _end(

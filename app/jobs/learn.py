@@ -38,6 +38,7 @@ from app.memory.denials import find_denied
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
+from app.memory.extract_clauses import own_word
 from app.memory.ingest import Ingest
 from app.memory.role_play import is_play_end, is_play_start
 from app.memory.statements import is_role_play_start
@@ -170,7 +171,7 @@ WishWithdrawal = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], A
 class Learner(Struct):
     """Does `learn` jobs. `space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
     `refuses`: says of a text that it must not be kept. `extract`: the rules. `further_jobs`: those in which a helper LLM reads
-    what the rules have read; None: there is none."""
+    what the rules have read; None: there is none. `note_play`: is told the messages of a role play."""
 
     store: LearningStore
     embedder: Embedder
@@ -186,6 +187,7 @@ class Learner(Struct):
     hearing: Hearing | None = None
     taking_back: WishWithdrawal | None = None
     reviser: MemoryReviser | None = None
+    note_play: Callable[[Sequence[UUID]], None] = lambda _: None
     turns: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
@@ -215,9 +217,13 @@ class Learner(Struct):
             return True
         found = [] if self.embedder.local else await self._message_vectors(messages)
         zone = zone_of(setting.time_zone) if setting.time_zone else None
-        exchanges = await self._told(job, split_exchanges(messages, setting.instructions, zone))
-        begun = RolePlay(setting.in_role_play, setting.is_playing)
+        exchanges = split_exchanges(messages, setting.instructions, zone)
+        kept = RolePlay(setting.in_role_play, setting.is_playing)
+        begun = RolePlay(True, True) if setting.branches_in_play else kept
+        # What is only said again may begin a role play all the same: it is marked before it is left out.
+        restated = await self._find_restated(job, exchanges)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
+        exchanges = [entry for entry in exchanges if entry[1][0].message_id not in restated]
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._find_statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
@@ -241,12 +247,13 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
-                if role_play != begun:
+                if role_play != kept:
                     await effect.note_role_play(
                         job.session, in_role_play=role_play.noticed, is_playing=role_play.is_playing
                     )
                 if played:
                     await effect.hide_play(played)
+                    self.note_play(played)
                 if statements:
                     await self.take_in(job, setting, effect, statements)
                 if exchanges:
@@ -265,14 +272,13 @@ class Learner(Struct):
             return False
         return True
 
-    async def _told(self, job: LearnJob, exchanges: Sequence[Told]) -> Sequence[Told]:
-        """Without what is only said again: what came with the first turn of a session may be another one's history. (Of
-        nobody's sessions none is another's.)"""
+    async def _find_restated(self, job: LearnJob, exchanges: Sequence[Told]) -> set[UUID]:
+        """Return the messages that are only said again: what came with the first turn of a session may be another one's
+        history. (Of nobody's sessions none is another's.)"""
         if job.confined or len(exchanges) < 2:
-            return exchanges
+            return set()
         asked = [own[0].message_id for _, own in exchanges]
-        again = await self.store.restated(job.tenant, job.user, asked, job.since, job.until)
-        return [each for each in exchanges if each[1][0].message_id not in again]
+        return await self.store.restated(job.tenant, job.user, asked, job.since, job.until)
 
     def lock_of(self, job: LearnJob) -> asyncio.Lock:
         """Return what effects of the same user wait for in this process, while they hold no connection."""
@@ -332,7 +338,7 @@ class Learner(Struct):
         revising = [
             (exchange, messages[0])
             for exchange, messages in exchanges
-            if not exchange.in_role_play and has_change_sign(exchange.user_text)
+            if not exchange.in_role_play and own_word(exchange.user_text) and has_change_sign(exchange.user_text)
         ]
         stated = await self.reviser.revise(effect, job.scope, job.session, revising)
         confined = job.session if job.confined else None
@@ -617,11 +623,16 @@ class Inline:
         self._metrics = metrics
 
     def finds(self, text: str) -> bool:
-        """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
+        """Return whether the rules find something in a message of the user's, or it ends or takes back something.
+
+        A message of any length that begins or ends a role play is learned from with its turn, so that the next turn is read
+        with it.
+        """
+        if is_play_start(text) or is_play_end(text):
+            return True
         if len(text) > _INLINE_CHARS:
             return False
-        learns = bool(extract(SourceExchange(text, self._clock.now()))) or has_change_sign(text)
-        return learns or is_play_start(text) or is_play_end(text)
+        return bool(extract(SourceExchange(text, self._clock.now()))) or has_change_sign(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from app.errors import Conflict, HelperAnswerError, HelperBudgetError, HelperError
-from app.jobs.learn import Hearing, Learner, LearnJob, RolePlay, Told, mark_role_play, split_exchanges
+from app.jobs.learn import Hearing, Learner, LearnJob, Told, split_exchanges
 from app.memory.drafts import Draft
 from app.memory.llm_reading import (
     LlmReading,
@@ -74,16 +74,28 @@ Read = Callable[[ReadingRequest], Awaitable[LlmReading]]
 
 
 class LlmJob(LearnJob, frozen=True):
-    """The payload of `learn_llm`: one exchange. `tries`: how often the LLM was away."""
+    """The payload of `learn_llm`: one exchange.
+
+    Attributes:
+        tries: How often the LLM was away.
+        in_role_play: A role play was noticed in the session before the exchange. The session's own mark says what holds when
+            the LLM reads, a minute later.
+    """
 
     tries: int = 0
+    in_role_play: bool = False
 
     @classmethod
     def parse(cls, payload: bytes) -> LlmJob:
         """Raises `BadBody`."""
         job = LearnJob.parse(payload)
-        tries = orjson.loads(payload).get("tries", 0)
-        return cls(**asdict(job), tries=tries if isinstance(tries, int) else 0)
+        fields = orjson.loads(payload)
+        tries = fields.get("tries", 0)
+        return cls(
+            **asdict(job),
+            tries=tries if isinstance(tries, int) else 0,
+            in_role_play=bool(fields.get("in_role_play", False)),
+        )
 
     @property
     def key(self) -> str:
@@ -104,10 +116,12 @@ class LlmJob(LearnJob, frozen=True):
 def plan_reading(job: LearnJob, exchanges: Sequence[Told]) -> list[JobRecord]:
     """Return a job for each exchange that rules have read."""
     records = []
-    for _, messages in exchanges:
+    for exchange, messages in exchanges:
         delay_s = FIRST_READ_S if messages[0].turn_index <= 1 else NEXT_READ_S
         fields = {name: value for name, value in asdict(job).items() if name != "messages"}
-        records.append(LlmJob(**fields, messages=tuple(entry.message_id for entry in messages)).to_record(delay_s))
+        message_ids = tuple(entry.message_id for entry in messages)
+        llm_job = LlmJob(**fields, messages=message_ids, in_role_play=exchange.in_role_play)
+        records.append(llm_job.to_record(delay_s))
     return records
 
 
@@ -202,8 +216,9 @@ class LlmLearner(Struct):
             room -= len(exchange.user_text) + len(exchange.assistant_text)
             if batch and room < 0:
                 break
-            batch.append(ExchangeToRead(entry, setting, exchanges[0]))
-        return _mark_role_plays(batch)
+            told = (replace(exchange, in_role_play=entry.in_role_play), exchanges[0][1])
+            batch.append(ExchangeToRead(entry, setting, told))
+        return batch
 
     async def _build_request(self, batch: Sequence[ExchangeToRead]) -> ReadingRequest:
         """Return the exchanges, oldest first, with the memories that belong to them."""
@@ -379,18 +394,3 @@ class LlmLearner(Struct):
 def _find_beginning(batch: Sequence[ExchangeToRead]) -> datetime:
     """Return the time of the first message."""
     return min(entry.told[0].now for entry in batch)
-
-
-def _mark_role_plays(batch: Sequence[ExchangeToRead]) -> list[ExchangeToRead]:
-    """Return the batch, each exchange marked if a role play began in its session before it."""
-    role_plays: dict[UUID, RolePlay] = {}
-    marked: list[ExchangeToRead] = []
-    for entry in batch:
-        exchange, messages = entry.told
-        # The stored mark may come from this message or a later one; before a session's first message there is none.
-        noticed = RolePlay(entry.setting.in_role_play, entry.setting.is_playing) if exchange.number > 0 else RolePlay()
-        begun = role_plays.get(entry.job.session, noticed)
-        own_exchanges, _, role_plays[entry.job.session] = mark_role_play([(exchange, messages)], begun)
-        marked_exchange = own_exchanges[0] if own_exchanges else (replace(exchange, in_role_play=True), messages)
-        marked.append(replace(entry, told=marked_exchange))
-    return marked

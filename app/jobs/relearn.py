@@ -128,7 +128,8 @@ class Relearner(Struct, frozen=True):
         replay: Transaction = effect.connection.transaction()
         await replay.start()
         scope = uuid4()
-        read, unread = await self._replay(effect, scope)
+        played: list[UUID] = []
+        read, unread = await self._replay(effect, scope, played)
         found = [memory for memory in await self._read_memories(effect, scope) if memory.kind in RELEARNED]
         role_plays = await effect.rows("relearning.role_plays")
         await replay.rollback()
@@ -137,14 +138,18 @@ class Relearner(Struct, frozen=True):
         near = await self._find_near(effect, [memory for memory in found if memory.content_hash not in active_hashes])
         plan = plan_relearning(stored, found, read, near, effect.now)
         await self._apply(effect, plan)
+        await effect.hide_play(played)
         playing = [row["session_id"] for row in role_plays if row["is_playing"]]
         await effect.run("relearning.set_role_plays", [row["session_id"] for row in role_plays], playing)
         await effect.enqueue(unread)
         report.messages, report.unchanged, report.unread = len(read), plan.unchanged, len(unread)
         report.lines = sorted(_describe_changes(plan), key=lambda line: (line.change, line.said_at, line.text))
 
-    async def _replay(self, effect: Effect, scope: UUID) -> tuple[set[UUID], list[JobRecord]]:
-        """Learn from all turns; return the ids of the user's messages, and jobs for those that no helper LLM has read."""
+    async def _replay(self, effect: Effect, scope: UUID, played: list[UUID]) -> tuple[set[UUID], list[JobRecord]]:
+        """Learn from all turns; return the user's messages, and the jobs in which a helper LLM reads what it has not read.
+
+        `played` gets the messages of role plays.
+        """
         await effect.run("relearning.clear_role_play")
         await effect.run("relearning.uncover")
         llm_rows = await effect.rows("relearning.read_by_llm", f"{LLM_ENTRYPOINT}:") if self.has_helper else []
@@ -164,6 +169,7 @@ class Relearner(Struct, frozen=True):
             clock=clock,
             note=None,
             answers=None,
+            note_play=played.extend,
             further_jobs=note_unread if self.has_helper else None,
         )
         read: set[UUID] = set()

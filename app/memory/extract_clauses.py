@@ -219,6 +219,11 @@ def masked(message: str) -> str:
     return text[:MAX_HEAD] + MASK * gap + text[MAX_HEAD:]
 
 
+def find_own_words(message: str) -> str:
+    """Return what is left of a message without all that others said, in one line."""
+    return " ".join(masked(message).split())
+
+
 @cache
 def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
     """What opens a pasted text in any language, whether it is itself part of it, and whether it holds a colon."""

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from app.memory.extract_clauses import masked
 from app.text_cache import of_texts
 
 FILE = Path(__file__).parents[1] / "languages" / "role_play.txt"
@@ -31,8 +32,12 @@ def _read_patterns() -> dict[str, re.Pattern[str]]:
 
 @of_texts(_MESSAGES_CACHED)
 def is_play_start(message: str) -> bool:
-    """Return whether a message begins a play in which the user, too, has a role."""
-    return not is_play_end(message) and _has_sign(message, "begins")
+    """Return whether the user's own words in a message begin a play in which the user, too, has a role."""
+    if is_play_end(message) or not _has_sign(message, "begins"):
+        return False
+    return (
+        _read_patterns()["begins"].search(masked(message)[:MAX_CHARS].replace("’", "'")) is not None
+    )  # a pasted text begins none
 
 
 @of_texts(_MESSAGES_CACHED)

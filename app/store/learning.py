@@ -53,7 +53,8 @@ class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
     the tenant wants noted, or not noted, besides. `done`: the job had its effect before. `in_role_play`: an earlier message of
-    the session began a role play. `is_playing`: the user has a role in it still. `time_zone`: as the user told it."""
+    the session began a role play. `is_playing`: the user has a role in it still. `branches_in_play`: the messages
+    begin a branch that leaves another session within its role play. `time_zone`: as the user told it."""
 
     epoch: int | None
     l1_ttl: timedelta
@@ -65,6 +66,7 @@ class Setting(NamedTuple):
     done: bool = False
     in_role_play: bool = False
     is_playing: bool = False
+    branches_in_play: bool = False
     time_zone: str | None = None
 
 
@@ -291,6 +293,9 @@ class LearningStore:
             asked = (user, list(messages), since, until)
             if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
+            branches_in_play = row["is_branch"] and await connection.fetchval(
+                self._sql["learning.branches_in_play"], user, session, since
+            )
             found = await connection.fetch(self._sql["learning.messages"], *asked)
         setting = Setting(
             row["epoch"],
@@ -302,6 +307,7 @@ class LearningStore:
             row["instructions"],
             in_role_play=row["in_role_play"],
             is_playing=row["is_playing"],
+            branches_in_play=bool(branches_in_play),
             time_zone=row["time_zone"],
         )
         return setting, [_message(each) for each in found]

@@ -2,7 +2,8 @@
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the lives of a session
 -- memory and of an episodic one, how far statements are believed, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
 -- user has something that must not be learned again; whether the job ($3) had its effect before; whether a role play began in the
--- session ($4), and whether the user still has a role in it; the user's time zone, as it was told.
+-- session ($4), and whether the user still has a role in it; whether the session left another one; the user's time zone, as it was
+-- told.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l2_ttl_days') AS l2_ttl_days,
@@ -16,8 +17,20 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done,
        EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.in_role_play) AS in_role_play,
        EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.is_playing) AS is_playing,
+       EXISTS (SELECT FROM agent_data.sessions s
+               WHERE s.user_id = $1 AND s.session_id = $4 AND s.parent_session_id IS NOT NULL) AS is_branch,
        (SELECT f.fact_value #>> '{}' FROM agent_data.user_facts f
         WHERE f.user_id = $1 AND f.fact_key IN ('time_zone', 'timezone') ORDER BY f.last_updated DESC LIMIT 1) AS time_zone
+
+-- name: branches_in_play
+-- Whether what is said from $3 begins a branch ($2) that leaves another session within its role play.
+SELECT EXISTS (
+    SELECT FROM agent_data.sessions s
+    JOIN agent_data.sessions p ON p.user_id = $1 AND p.session_id = s.parent_session_id AND p.in_role_play
+    JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.session_id = p.session_id
+        AND h.turn_index = s.branch_turn_index AND h.created_at BETWEEN p.first_message_at AND p.last_message_at
+    JOIN agent_data.suppressions x ON x.user_id = $1 AND x.item_id = h.message_id AND x.reason = 'superseded'
+    WHERE s.user_id = $1 AND s.session_id = $2 AND s.first_message_at >= $3)
 
 -- name: note_role_play
 -- Notes whether the session ($3) is in a role play ($4), and whether the user has a role in it ($5).
@@ -178,9 +191,10 @@ UNION
 SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
 
 -- name: refused
--- Returns the `place` (from 1) of each keyed hash ($3, said at the time in $4) of something that was forgotten since, or was deleted
--- or erased, in the scope $6. A statement that is made again after it was forgotten is news. The other rows are memories that were
--- denied or ended since $5 in the scope $2, and their other wordings.
+-- `place`: which (from 1) of these keyed hashes ($3), each said at a time ($4), belong to something that was forgotten since, or was
+-- deleted or erased, in the scope $6. Said again after it was forgotten, a statement is news. The other rows: memories that were
+-- denied or ended since $5 in the scope $2, and their other wordings; not those that learning again has retired, for there only
+-- the reading of the rules was wrong, and a helper LLM may read the same words rightly.
 SELECT w.place::integer, NULL::timestamptz AS denied_at, NULL AS content_text, NULL::bytea AS content_hash,
        NULL AS subject_entity_id, NULL AS predicate, NULL AS object_value, NULL::jsonb AS sources
 FROM unnest($3::bytea[], $4::timestamptz[]) WITH ORDINALITY AS w (mark, said_at, place)
@@ -202,6 +216,10 @@ CROSS JOIN LATERAL (
     WHERE v.user_id = $1 AND v.superseded_by = d.memory_id AND v.superseded_how = 'merged'
 ) m
 WHERE d.user_id = $1 AND d.dedup_scope = $2 AND d.status = 'invalidated' AND d.valid_to >= $5 AND NOT agent_data.drawn(d.kind)
+  AND NOT (d.valid_to = d.updated_at AND EXISTS (
+      SELECT FROM agent_data.memory_events e
+      WHERE e.user_id = $1 AND e.memory_id = d.memory_id AND e.at = d.updated_at AND e.event = 'invalidated'
+        AND e.after ->> 'reason' = 'relearned'))
 
 -- name: insert
 -- New memories of one user, as JSON; those that are only other wordings of another one among them.

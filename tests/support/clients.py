@@ -18,8 +18,8 @@ from tests.support.server import MnemeServer, wait_until
 MODEL = "gpt-4o"
 TIMEOUT_S = 20.0
 STUCK_S = 90.0
-"""Seconds in which some job ends on the slowest machine, also one that waits a minute for a helper LLM. All of them together may
-take longer."""
+"""Seconds in which some job ends on the slowest machine, also one that waits a minute for a helper LLM. All together may take
+longer."""
 
 Message = dict[str, Any]
 

@@ -378,6 +378,20 @@ async def test_the_llm_is_told_the_frames_of_a_message_and_a_role_play(
     assert ("in_role_play" in first, third.get("in_role_play")) == (False, True)
 
 
+async def test_what_was_said_before_a_role_play_is_read_as_said_before_it(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    """The LLM reads a minute later, when the play has begun; what is said in the play it does not read at all."""
+    talk = Talk()
+    await say(rules, pool, talk, "Hello!", "I have a cat", "Let's role-play: you are a vet.", "I have a snake")
+    llm.answer = lambda _: {"additions": [stated("Has a cat", "I have a cat", 2)]}
+    await read_all(reader, admin)
+    (asked,) = llm.asked
+    assert [message["user"] for message in asked["messages"]] == ["Hello!", "I have a cat"]
+    assert not any("in_role_play" in message for message in asked["messages"])
+    assert await texts(admin) == ["Has a cat"]
+
+
 async def test_what_rules_and_the_llm_find_is_learned_once(
     rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:

@@ -26,6 +26,7 @@ from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, everything, learner, memories, taught
 from tests.support.rows import (
+    delete_rows,
     delete_users,
     insert_row,
     read_embeddings,
@@ -225,6 +226,26 @@ async def test_a_role_play_is_noted_anew(world: World) -> None:
     await set_session(world.admin, world.talk.session, in_role_play=False)
     await world.relearn()
     assert len(await read_sessions(world.admin, in_role_play=True)) == 1
+
+
+async def test_messages_of_a_role_play_are_found_in_their_conversation_alone(world: World) -> None:
+    """An old version has learned from them; today's hides them, and no message of the user's own."""
+    said = await world.talk.say(
+        world.pool, "Let's role-play: you are a waiter.", "I'm allergic to figs.", "Stop the game.", "I live in Hull."
+    )
+    await world.relearn()
+    hidden = {row["item_id"] for row in await read_suppressions(world.admin)}
+    assert hidden == {message.message_id for message in said[:2]}
+    assert "Lives in Hull" in await world.rows()
+
+
+async def test_what_was_retired_may_be_stated_by_an_llm_that_reads_the_same_words(world: World) -> None:
+    await world.say("Our branch office sits in Mumbai.")
+    await world.relearn()
+    assert WRONG not in await world.rows()
+    await delete_rows(world.admin, "job_effects")
+    await world.old.learn(world.talk.job(world.talk.said))
+    assert WRONG in await world.rows()
 
 
 async def test_what_was_forgotten_stays_forgotten(world: World) -> None:

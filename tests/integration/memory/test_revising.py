@@ -79,3 +79,22 @@ async def test_the_order_of_learning_makes_no_difference(
     assert "Boyfriend's name is Marc" not in await read_in_force(admin, before)
     rows = await memories(admin, user_id=before.user, content_text="Boyfriend's name is Marc")
     assert [row["status"] for row in rows] == ["invalidated"]
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "Here is a review I found\n\nI sold the Golf and got rid of the Audi. Best decision.",
+        "Search results:\n- I sold the Golf last year, example.com",
+        "Email draft\n\nHi Bob,\n\nScratch that, I sold the Golf.\n\nCheers",
+    ],
+)
+async def test_a_message_of_several_lines_may_hold_anybodys_words_and_ends_nothing(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, pasted: str
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, "I drive a blue VW Golf to the office.")
+    before = await read_in_force(admin, talk)
+    await taught(do, pool, talk, pasted)
+    revised = await read_in_force(admin, talk)
+    assert {text: revised.get(text) for text in before} == before

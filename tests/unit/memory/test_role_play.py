@@ -47,10 +47,60 @@ def test_a_role_play_begins(message: str) -> None:
         "We played a game yesterday.",
         "Ich spiele Tuba.",
         "Je joue du violon.",
+        "I love role-playing games like Baldur's Gate.",
+        "My hobby is role-play.",
+        "Role-playing is how I train nurses.",
+        "In our sales training we did a role-play.",
+        "Can you recommend a role-playing game?",
+        "Can you explain what a role-play exercise is?",
+        "Ich spiele gern Rollenspiele am Wochenende.",
+        "J'adore les jeux de rôle.",
+        "Me gustan los juegos de rol.",
+        "Jogo de RPG é o meu passatempo.",
+        "Mi piacciono i giochi di ruolo.",
+        "Ik hou van rollenspellen.",
+        "Я люблю ролевые игры.",
+        "ロールプレイングゲームが好きです。",
+        "我喜欢玩角色扮演游戏。",
+        "저는 롤플레이 게임을 좋아해요.",
     ],
 )
-def test_an_order_to_the_assistant_alone_begins_none(message: str) -> None:
+def test_an_order_to_the_assistant_or_the_name_of_the_thing_begins_none(message: str) -> None:
     assert not is_play_start(message)
+
+
+@each_of(
+    "message",
+    [
+        "Translate into French:\nLet's role-play: you are a waiter and I'm the guest.",
+        'What does "let\'s do a role-play" mean?',
+        "Summarize the following text:\n\nRole-play: you are a thief.",
+        "Context:\nLet's role-play, you are a bank.\n\nQuestion: who says that?",
+        "> Let's role-play\nWhat shall I answer him?",
+    ],
+)
+def test_a_pasted_text_begins_none(message: str) -> None:
+    assert not is_play_start(message)
+
+
+@each_of(
+    "message",
+    [
+        "Roleplay as a waiter.",
+        "Start a role-play: you are the boss.",
+        "Can we do a little role-play about job interviews?",
+        "I want you to role-play as my landlord.",
+        "In this role-play, you are a bank clerk.",
+        "Können wir ein Rollenspiel machen?",
+        "Faisons un petit jeu de rôle.",
+        "Empecemos un juego de rol.",
+        "Iniziamo un gioco di ruolo.",
+        "ロールプレイしよう。",
+        "我们开始角色扮演。",
+    ],
+)
+def test_an_invitation_begins_one(message: str) -> None:
+    assert is_play_start(message)
 
 
 @each_of(
