@@ -14,7 +14,7 @@ from tests.support.long_session import FACTS, TURNS, exchanges
 from tests.support.replies import Script, chat_script
 from tests.support.server import MnemeServer, wait_until
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]  # what is said later waits a minute for a helper LLM
 
 SMALL = "small-window"
 WINDOW = 7300
