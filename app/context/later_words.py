@@ -111,12 +111,13 @@ def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRo
 
     A message with more own words than changes are read in is a text itself.
     """
-    own_words = [(row, find_own_words(row.content)) for row in messages]
-    return [
-        row
-        for row, own in own_words
-        if own and len(own) <= MAX_CHARS and (len(own) == len(row.content) or shares_words(text, [own]))
-    ]
+    selected = []
+    for row in messages:
+        own_words = find_own_words(row.content)
+        is_unmixed = len(own_words) == len(row.content)
+        if own_words and len(own_words) <= MAX_CHARS and (is_unmixed or shares_words(text, [own_words])):
+            selected.append(row)
+    return selected
 
 
 def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:

@@ -216,10 +216,9 @@ class Learner(Struct):
         if setting.done:
             return True
         found = [] if self.embedder.local else await self._message_vectors(messages)
-        zone = zone_of(setting.time_zone) if setting.time_zone else None
-        exchanges = split_exchanges(messages, setting.instructions, zone)
-        kept = RolePlay(setting.in_role_play, setting.is_playing)
-        begun = RolePlay(True, True) if setting.branches_in_play else kept
+        exchanges = split_exchanges(messages, setting.instructions, setting.time_zone)
+        stored_role_play = RolePlay(setting.in_role_play, setting.is_playing)
+        begun = RolePlay(True, True) if setting.branches_in_play else stored_role_play
         # What is only said again may begin a role play all the same: it is marked before it is left out.
         restated = await self._find_restated(job, exchanges)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
@@ -247,7 +246,7 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
-                if role_play != kept:
+                if role_play != stored_role_play:
                     await effect.note_role_play(
                         job.session, in_role_play=role_play.noticed, is_playing=role_play.is_playing
                     )
@@ -438,10 +437,11 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
 
 
 def split_exchanges(
-    messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None
+    messages: Sequence[SourceMessage], instructions: str = "", time_zone: str | None = None
 ) -> list[Told]:
     """Return each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's. `zone`: the user's time zone, in which days are counted."""
+    first. `instructions`: the tenant's. `time_zone`: the user's, in which days are counted."""
+    zone = zone_of(time_zone) if time_zone else None
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":

@@ -209,7 +209,7 @@ class LlmLearner(Struct):
                 job_key=entry.key,
                 session=entry.session,
             )
-            exchanges = [] if setting.done else split_exchanges(messages, setting.instructions)
+            exchanges = [] if setting.done else split_exchanges(messages, setting.instructions, setting.time_zone)
             if setting.epoch is None or not exchanges:
                 continue
             exchange, _ = exchanges[0]

@@ -200,6 +200,7 @@ class HalfYear:
         self.admin = admin
         self._pool = pool
         self._dice = Random(seed)
+        self._times_asked: Counter[UUID] = Counter()
         self._look_every = look_every
         self._looks_next = START
         self._learn = learner(pool, words, space, clock=self.clock)
@@ -293,11 +294,15 @@ class HalfYear:
         )
 
     async def _validate(self) -> None:
-        """At most one question in a session, and not always an answer."""
+        """Ask at most one question in a session; she answers every other time, and the fourth time for sure.
+
+        A memory in doubt for which nobody vouches lives for 90 days, in which she is asked four times.
+        """
         for due in await self._validation.due(TENANT, self.user, limit=1):
             await self._validation.asked(TENANT, self.user, [due.memory_id])
             trifle = due.content_text in {memory for _, _, memory in TRIFLES}
-            if self._dice.random() < 0.5 and not trifle:
+            self._times_asked[due.memory_id] += 1
+            if (self._dice.random() < 0.5 or self._times_asked[due.memory_id] == 4) and not trifle:
                 true = due.content_text in {topic.truth(self.day) for topic in TOPICS}
                 answer = self._validation.confirm if true else self._validation.deny
                 await answer(TENANT, self.user, due.memory_id)

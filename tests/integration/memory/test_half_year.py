@@ -27,6 +27,8 @@ MOST = 120
 ETA = 0.92
 """Seed 000 §8.4, against the best that all candidates could fill the same tokens with (docs/explanation/context.md)."""
 YEAR = 365
+MONTH = 28
+"""Days whose weekly counts are averaged, because chance alone moves a single one by a tenth."""
 SIX_WEEKS = 42
 """Days: two changes of mind, and noise that comes and goes. Aging and pruning begin later."""
 
@@ -156,10 +158,13 @@ async def test_a_year(
     await _check_any(admin, live, story)
     half, last = (next(each for each in story.samples if each.day >= day) for day in (DAYS, YEAR))
     assert last.learned > 1.5 * half.learned
-    assert last.in_force <= 1.1 * half.in_force
+    month_6, month_12 = (
+        mean(sample.in_force for sample in story.samples if day - MONTH < sample.day <= day) for day in (DAYS, YEAR)
+    )
+    assert month_12 <= 1.1 * month_6, (month_6, month_12)
     assert max(each.in_force for each in story.samples) <= MOST
     assert last.about_her >= 30, "what is true of her stays for a year"
-    # docs/explanation/seeds.md, seed 001 §7, tells these: 791 and 90. Chance alone, of one seed, moves them.
+    # docs/explanation/seeds.md, seed 001 §7, tells these: 800 and 92. Chance alone, of one seed, moves them.
     assert 750 <= last.learned <= 830
     assert 80 <= last.in_force <= 100
     assert story.sessions == 522
