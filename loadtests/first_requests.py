@@ -174,7 +174,9 @@ def median(costs: Sequence[Cost]) -> Cost:
 
 @click.command()
 @click.option("--starts", default=5, show_default=True, help="Starts for each kind of request.")
-@click.option("--kind", "chosen", multiple=True, help="Only this kind of request.")
+@click.option(
+    "--kind", "chosen", multiple=True, type=click.Choice(list(build_kinds())), help="Only this kind of request."
+)
 @click.option("--settle", default=SETTLE_S, show_default=True, help="Seconds from readiness to the first request.")
 def first_requests(starts: int, chosen: Sequence[str], settle: float) -> None:
     """Print what the first and the second request of each kind after a start cost."""
