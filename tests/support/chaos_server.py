@@ -22,6 +22,8 @@ IMPATIENT = {
 }
 
 LOG_LINES = 20
+PATIENCE_S = 0.1
+"""Seconds between two tries of a client that got no answer, or one without memory."""
 
 
 class ChaosServer:
@@ -83,6 +85,7 @@ class ChaosServer:
                 return loop.time() - began
             tries += 1
             assert loop.time() - began < DEADLINE_S, f"it does not heal; last: {answer}"
+            await asyncio.sleep(PATIENCE_S)
 
     async def settled(self, ledger: Ledger, *, whole: list[str] | None = None) -> None:
         """The ledger and the database agree: at once, or, what a spool holds, within a while."""
