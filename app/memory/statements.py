@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from app.languages import function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
+from app.memory.chinese_clauses import complete_clauses
 from app.memory.extract_dates import find_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
@@ -217,11 +218,12 @@ def build_candidates(
     """
     candidates: list[MemoryCandidate] = []
     injected = injected_spans(text)
-    for statement in statements:
+    spans = complete_clauses([(statement.start, statement.end) for statement in statements], text)
+    for statement, span in zip(statements, spans, strict=True):
         kind = _KIND.get(statement.kind)
-        if kind is None or any(start < statement.end and statement.start < end for start, end in injected):
+        if kind is None or span is None or any(start < span[1] and span[0] < end for start, end in injected):
             continue
-        quote = " ".join(text[statement.start : statement.end].split())
+        quote = " ".join(text[span[0] : span[1]].split())
         when = find_date(quote, now, past=False) if english else None
         resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
         content = (depersonalise(resolved) if english else None) or capital(resolved)
@@ -237,5 +239,5 @@ def build_candidates(
             when=when.iso if when else None,
             way="judge",
         )
-        candidates += placed([draft], text, statement.start, statement.end)
+        candidates += placed([draft], text, *span)
     return candidates
