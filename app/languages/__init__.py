@@ -59,7 +59,7 @@ def _weights(*files: str) -> _Weights:
     return {word: tuple((code, 1 / len(codes)) for code in codes) for word, codes in owners.items()}
 
 
-_COMMON, _IN_SHORT = "function_words.txt", "short_words.txt"
+_COMMON, _IN_SHORT, _UNFINISHED = "function_words.txt", "short_words.txt", "unfinished_words.txt"
 
 
 @cache
@@ -112,6 +112,13 @@ def judged(words: Iterable[str], text: str = "") -> str:
         return ""
     best = max(scores, key=lambda code: (scores[code], code == "en", code))
     return best if scores[best] >= _LEAST else ""
+
+
+def ends_unfinished(text: str) -> bool:
+    """Return whether a text stops at a word that ends no sentence: "I live in the". A capital makes it a name: "The Who"."""
+    last = text.rsplit(maxsplit=1)[-1:] or [""]
+    words = _weights(_UNFINISHED)
+    return last[0] in words or any(_HAN.match(word) and text.endswith(word) for word in words)
 
 
 def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:

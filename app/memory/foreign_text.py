@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from app.languages import all_of
+from app.memory.brought_text import find_brought_text
 from app.memory.text import injected_spans
 
 Span = tuple[int, int]
@@ -123,7 +124,8 @@ def find_foreign_spans(text: str) -> list[Span]:
     # A key such as "email": announces no material where the whole block is the user's own data.
     searched = _merge([*spans, *own_data])
     starts = [_find_transcript(text, searched), _find_letter(text, searched), _find_material(text, searched)]
-    return _merge([*spans, *((start, len(text)) for start in starts if start is not None)])
+    brought = [span for span in find_brought_text(text) if not _introduces(text, span[0])]
+    return _merge([*spans, *brought, *((start, len(text)) for start in starts if start is not None)])
 
 
 def cut_spans(text: str, spans: list[Span], start: int, end: int) -> str:

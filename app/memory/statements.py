@@ -5,6 +5,7 @@ The tagger marks each word; a statement is a run of words worth keeping on one l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from app.languages import function_word
+from app.languages import ends_unfinished, function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
 from app.memory.extract_dates import find_date
 from app.memory.extract_grammar import capital, depersonalise
@@ -65,6 +66,8 @@ _KIND: dict[StatementKind, LearnedKind] = {
     "person": "fact",
 }
 """Standing wishes are read by rules alone: a wrong one changes every later answer."""
+
+_SPOKEN_WORD = re.compile(r"[^\W_]+")
 
 
 class Segment(NamedTuple):
@@ -202,6 +205,15 @@ def _average_upper_half(keep: Floats) -> float:
     """Return the mean of the greater half of the words' probabilities: function words say little of a statement."""
     ordered = np.sort(keep)[::-1]
     return float(ordered[: (len(ordered) + 1) // 2].mean())
+
+
+def is_fragment(quote: str) -> bool:
+    """Return whether words were cut short, or say nothing but a number: "I don't have access to the", "I have $0"."""
+    words = _SPOKEN_WORD.findall(quote)
+    if not words or ends_unfinished(quote):
+        return True
+    content = [word for word in words if not function_word(word.lower())]
+    return bool(content) and all(word.isdigit() for word in content)
 
 
 def build_candidates(
