@@ -41,7 +41,7 @@ from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import own_word
 from app.memory.ingest import Ingest
 from app.memory.role_play import is_play_end, is_play_start
-from app.memory.statements import is_role_play_start
+from app.memory.statements import is_own_throughout, is_role_play_start
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
@@ -334,11 +334,7 @@ class Learner(Struct):
         """Apply what the exchanges, and later messages, end or take back; take in what they state anew."""
         if self.reviser is None:
             return
-        revising = [
-            (exchange, messages[0])
-            for exchange, messages in exchanges
-            if not exchange.in_role_play and own_word(exchange.user_text) and has_change_sign(exchange.user_text)
-        ]
+        revising = [(exchange, messages[0]) for exchange, messages in exchanges if may_revise(exchange)]
         stated = await self.reviser.revise(effect, job.scope, job.session, revising)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
@@ -424,7 +420,7 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
     own_exchanges: list[Told] = []
     played: list[UUID] = []
     for exchange, messages in exchanges:
-        if is_playing and is_play_end(exchange.user_text):
+        if (noticed or is_playing) and is_play_end(exchange.user_text):
             noticed = is_playing = False
         is_playing = is_playing or is_play_start(exchange.user_text)
         marked = replace(exchange, in_role_play=noticed)
@@ -434,6 +430,13 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
             own_exchanges.append((marked, messages))
         noticed = noticed or is_playing or is_role_play_start(marked)
     return own_exchanges, played, RolePlay(noticed, is_playing)
+
+
+def may_revise(exchange: SourceExchange) -> bool:
+    """Return whether an exchange ends or takes back something in the user's own words; within a role play none does."""
+    if exchange.in_role_play or not has_change_sign(exchange.user_text):
+        return False
+    return (own_word(exchange.user_text) or is_own_throughout(exchange.user_text)) and not is_role_play_start(exchange)
 
 
 def split_exchanges(

@@ -61,6 +61,8 @@ def _find_span(text: str, kind: str, match: re.Match[str]) -> Span | None:
         span = after if _has_words(text, after) else before
     elif kind == "points":
         span = before if _has_words(text, before) else after
+    elif kind == "heads":
+        span = after
     elif kind == "opens":
         span = (match.start(), len(text))
     else:

@@ -178,6 +178,8 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
         return False
     if _is_denied(message[start:end], message[sentence_start : mark.start() if mark else len(message)]):
         return False
+    if _THE_USER.search(message, start, end) and not heard(message[start:end]).mine:
+        return False
     is_order = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
     if (
         is_order

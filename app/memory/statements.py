@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from app.languages import ends_unfinished, function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
+from app.memory.extract_clauses import MASK, masked
 from app.memory.extract_dates import find_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
@@ -124,6 +125,16 @@ def is_role_play_start(exchange: SourceExchange) -> bool:
     role = FRAMES.index("role")
     return any(
         tagged.frames[first:last].mean(axis=0)[role] >= MIN_ROLE_PROBABILITY for first, last in _find_lines(tagged)
+    )
+
+
+def is_own_throughout(text: str) -> bool:
+    """Return whether each line of a message is in the user's own words, but for parts that plainly are not."""
+    tagged, own_words = tag_message(text), masked(text)
+    return all(
+        _sum_own_frames(tagged.frames[first:last]) >= MIN_OWN_PROBABILITY
+        for first, last in _find_lines(tagged)
+        if own_words[tagged.words.starts[first] : tagged.words.ends[last - 1]].strip(MASK)
     )
 
 
