@@ -222,6 +222,8 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
     tagger neither takes for another's nor for an order of the moment."""
     if candidate.kind == "instruction" and not _may_order(exchange.user_text, candidate, code):
         return False
+    if exchange.in_role_play and (candidate.ends or candidate.kind == "correction"):
+        return False  # a role gives up the role's things
     if candidate.explicit or candidate.kind == "correction":
         return True
     reading = read_span(tagged, *candidate.span)
