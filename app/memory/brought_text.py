@@ -59,6 +59,8 @@ def _find_span(text: str, kind: str, match: re.Match[str]) -> Span | None:
     before, after = (0, match.start()), (match.end(), len(text))
     if kind == "asks":
         span = after if _has_words(text, after) else before
+    elif kind == "unsure":
+        span = _find_sentence_before(text, match.start()) if _has_words(text, before) else after
     elif kind == "points":
         span = before if _has_words(text, before) else after
     elif kind == "heads":
@@ -71,6 +73,12 @@ def _find_span(text: str, kind: str, match: re.Match[str]) -> Span | None:
         if kind == "says":  # "She wrote:" says nothing of its own either
             span = (match.start(), span[1] if _has_words(text, span) else len(text))
     return span if _has_words(text, span) else None
+
+
+def _find_sentence_before(text: str, place: int) -> Span:
+    """Return where the last sentence before a place stands that has words."""
+    starts = [0, *(end.end() for end in _SENTENCE_END.finditer(text, 0, place))]
+    return next((start, place) for start in reversed(starts) if _has_words(text, (start, place)))
 
 
 def _has_words(text: str, span: Span) -> bool:

@@ -56,6 +56,8 @@ MIN_ROLE_PROBABILITY = 0.8
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
+_TITLES = frozenset({"dr", "dra", "prof", "mr", "mrs", "ms", "st", "sr", "sra", "mme"})
+"""Abbreviations before a name, whose full stop ends no sentence."""
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -175,6 +177,12 @@ def _find_runs(message: TaggedMessage) -> Iterator[tuple[int, int]]:
             if begins[end] and end - place > _MIN_WORDS_BEFORE_NEXT:
                 break
             end += 1
+        while (
+            words[end - 1].lower() in _TITLES
+            and words[end : end + 1] == ["."]
+            and "".join(words[end + 1 : end + 2]).istitle()
+        ):
+            end += 2  # "My dentist is Dr. Kolb"
         first, last = place, end
         while first < last and not words[first][0].isalnum():
             first += 1
