@@ -116,7 +116,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
         ]
         ruled += build_candidates(statements, message, exchange.now, english=english)
     ruled = sorted(
-        (candidate for candidate in ruled if not _is_cut_short(candidate)), key=lambda candidate: candidate.span
+        (candidate for candidate in ruled if not _is_cut_short(candidate, code)), key=lambda candidate: candidate.span
     )
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, ruled), *tool_candidates(exchange)]:
@@ -205,9 +205,9 @@ def _has_only_a_name(candidate: MemoryCandidate) -> bool:
     return len(candidate.quote.split()) - len(triple.value.split()) > _WORDS_BESIDE_NAME
 
 
-def _is_cut_short(candidate: MemoryCandidate) -> bool:
+def _is_cut_short(candidate: MemoryCandidate, code: str) -> bool:
     """Return whether a candidate's words are a fragment; a rule's slot may be a number ("I'm 34")."""
-    return is_fragment(candidate.quote) and (candidate.triple is None or ends_unfinished(candidate.quote))
+    return is_fragment(candidate.quote, code) and (candidate.triple is None or ends_unfinished(candidate.quote, code))
 
 
 def _is_denied(statement: str, sentence: str) -> bool:

@@ -226,10 +226,13 @@ def _average_upper_half(keep: Floats) -> float:
     return float(ordered[: (len(ordered) + 1) // 2].mean())
 
 
-def is_fragment(quote: str) -> bool:
-    """Return whether words were cut short, or say nothing but a number: "I don't have access to the", "I have $0"."""
+def is_fragment(quote: str, code: str) -> bool:
+    """Return whether words were cut short, or say nothing but a number: "I don't have access to the", "I have $0".
+
+    `code`: the message's language, as `language_of` gives it.
+    """
     words = _SPOKEN_WORD.findall(quote)
-    if not words or ends_unfinished(quote):
+    if not words or ends_unfinished(quote, code):
         return True
     content = [word for word in words if not function_word(word.lower())]
     return bool(content) and all(word.isdigit() for word in content)

@@ -356,7 +356,14 @@ def test_a_fragment_is_no_memory(message: str) -> None:
         ("J'habite au Mans", "Mans"),
         ("Vivo en El Puerto", "Puerto"),
         ("Moro no Porto", "Porto"),
+        ("I like meetings before 9 am", "9 am"),
+        ("Adoro o Porto, gosto dele muito", "Porto"),
+        ("I have a son", "son"),
+        ("I drive a red car", "car"),
+        ("We have three cats and one den", "den"),
+        ("Ich rufe meine Mutter jeden Sonntag an", "Mutter"),
+        ("Mio figlio si chiama Leo e vive con me", "Leo|vive"),
     ],
 )
-def test_a_name_that_ends_like_a_fragment_is_learned(message: str, pattern: str) -> None:
+def test_what_only_ends_like_a_fragment_is_learned(message: str, pattern: str) -> None:
     assert [content for content in read_contents(message) if re.search(pattern, content)]
