@@ -250,6 +250,10 @@ def test_what_somebody_else_says_or_writes_says_nothing_of_the_user(message: str
         ("Hola:\nvivo en Faro y soy veterinaria. ¿Qué trabajos hay?\nGracias, Carla", "Faro|veter"),
         ("Oi,\nmoro em Faro e sou veterinária. Que vagas existem?\nObrigada, Carla", "Faro|veter"),
         ("你好，\n我住在厦门，是兽医。有什么工作？\n谢谢", "厦门|兽医"),
+        ("hi, i need help with my review\nI live in Leeds", "Leeds"),
+        ("I write a blog post every week\nI'm a nurse", "nurse"),
+        ("Ich schreibe einen Brief\nIch wohne in Mainz", "Mainz"),
+        ("我要写一篇文章\n我住在成都", "成都"),
     ],
 )
 def test_own_words_that_only_look_like_it_are_learned(message: str, pattern: str) -> None:
