@@ -7,6 +7,7 @@ The signs are data: `app/languages/brought_text.txt`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,19 +40,30 @@ def _read_signs() -> tuple[BroughtTextSign, ...]:
 
 
 def find_brought_text(text: str) -> list[Span]:
-    """Return the places (start, end) of a message where the text stands that it brings along; they may overlap.
+    """Return the places (start, end) of a message where the text stands that it brings along, in order.
 
     Args:
         text: The message, with straight apostrophes.
     """
     lowered = text.lower()
-    return [
+    return merge_spans(
         span
         for sign in _read_signs()
         if any(part in lowered for part in sign.parts)
         for match in sign.pattern.finditer(text)
         if (span := _find_span(text, sign.kind, match)) is not None
-    ]
+    )
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, those that overlap or touch as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _find_span(text: str, kind: str, match: re.Match[str]) -> Span | None:

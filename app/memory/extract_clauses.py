@@ -266,8 +266,7 @@ def _masked(message: str) -> str:
             continue
         if opening := pattern.search(text):
             text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
-    for span in find_brought_text(text):
-        text = _mask(text, [span])
+    text = _mask(text, find_brought_text(text))
     decoration = [match.span() for match in _DECORATION.finditer(text)]
     return _mask(_mask(text, decoration), [match.span() for match in _STAMP.finditer(text)])
 
