@@ -3,8 +3,8 @@
 python -m loadtests.short_talks [--shown]
 
 Each talk is a user of its own, at a server and a worker as they ship, without a helper LLM. The last message of a talk opens a
-new conversation; what its prompt tells decides. `short_talks.txt` has the talks: one half was looked at while the rules were
-written, the other was written before them.
+new conversation; what its prompt tells decides. `short_talks.txt` has the talks: the half `fitted` was looked at while the
+rules were written, `held` and `second` were written before them.
 """
 
 from __future__ import annotations

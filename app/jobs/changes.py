@@ -36,6 +36,7 @@ from app.memory.changes import (
 from app.memory.claims import single_valued
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import own_word
+from app.memory.statements import is_own_throughout
 from app.memory.text import normalise
 from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
 
@@ -83,7 +84,8 @@ class MemoryReviser(Struct, frozen=True):
         """
         restatements: list[Restatement] = []
         for exchange, message in exchanges:
-            if (retraction := find_retraction(exchange.user_text)) is not None:
+            # A retraction in several lines may be of the words beside it, which a text of others may hold.
+            if own_word(exchange.user_text) and (retraction := find_retraction(exchange.user_text)) is not None:
                 restatements += await self._take_back(effect, scope, session, exchange, message, retraction)
             restatements += await self.end(effect, scope, [(exchange, message)])
         return restatements
@@ -126,7 +128,7 @@ class MemoryReviser(Struct, frozen=True):
                 SourceMessage(row["message_id"], row["turn_index"], "user", row["content"], [], row["created_at"], {}),
             )
             for row in rows
-            if own_word(row["content"]) and find_changes(row["content"])
+            if find_changes(row["content"]) and (own_word(row["content"]) or is_own_throughout(row["content"]))
         ]
 
     async def _end(

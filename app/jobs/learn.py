@@ -41,7 +41,7 @@ from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import own_word
 from app.memory.ingest import Ingest
 from app.memory.role_play import is_play_end, is_play_start
-from app.memory.statements import is_role_play_start
+from app.memory.statements import is_own_throughout, is_role_play_start
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
@@ -135,22 +135,22 @@ class LearnJob(Struct, frozen=True):
         return self.session if self.confined else ids.NIL
 
 
-class Spoken(Protocol):
-    """What a job's exchanges say of things (see `app/features/knowledge/jobs.py`)."""
+class LinkedExchanges(Protocol):
+    """A job's exchanges with the things that they name (see `app/features/knowledge/jobs.py`)."""
 
     def about(
         self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
     ) -> Sequence[MemoryCandidate]:
-        """What was found in an exchange, with the ids of the things that it names."""
+        """Return what was found in an exchange, with the ids of the things that it names."""
 
     async def note(self, job: LearnJob, effect: Effect) -> None:
-        """Told, within the job's effect, after all else."""
+        """Write the links within the job's effect, after all else."""
 
 
 class Hearing(Protocol):
     """Finds out which things exchanges name, before a job's effect; None: there is nothing to know."""
 
-    async def hear(self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]) -> Spoken | None: ...
+    async def hear(self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]) -> LinkedExchanges | None: ...
 
 
 FurtherJobs = Callable[[LearnJob, Sequence[Told]], Sequence[JobRecord]]
@@ -223,8 +223,8 @@ class Learner(Struct):
         restated = await self._find_restated(job, exchanges)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
         exchanges = [entry for entry in exchanges if entry[1][0].message_id not in restated]
-        spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
-        statements = await self._find_statements(job, exchanges, spoken)
+        linked_exchanges = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
+        statements = await self._find_statements(job, exchanges, linked_exchanges)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
         if self.answers is not None and exchanges:
             verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
@@ -263,8 +263,8 @@ class Learner(Struct):
                     await self.answers.act(effect, verdicts, statements)
                 if self.note is not None:
                     await self.note(job, effect, messages, statements)
-                if spoken is not None:
-                    await spoken.note(job, effect)
+                if linked_exchanges is not None:
+                    await linked_exchanges.note(job, effect)
                 if exchanges and self.further_jobs is not None:
                     await effect.enqueue(self.further_jobs(job, exchanges))
         except Conflict:
@@ -295,24 +295,30 @@ class Learner(Struct):
             rows = [(each.message_id, each.created_at, vector) for each, vector in found]
             await effect.add_vectors(self.space, MESSAGE_KIND, *zip(*rows, strict=True))
 
-    async def _find_statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
+    async def _find_statements(
+        self, job: LearnJob, exchanges: Sequence[Told], linked_exchanges: LinkedExchanges | None
+    ) -> list[Draft]:
         """Return what the exchanges say that is worth keeping, with vectors."""
-        found: list[tuple[MemoryCandidate, SourceMessage]] = []
+        candidate_sources: list[tuple[MemoryCandidate, SourceMessage]] = []
         for exchange, messages in exchanges:
             candidates: Sequence[MemoryCandidate] = await self.extract(strip_taken_back(exchange))
-            if spoken is not None:
-                candidates = spoken.about(exchange, messages[0], candidates)
+            if linked_exchanges is not None:
+                candidates = linked_exchanges.about(exchange, messages[0], candidates)
             for candidate in candidates:
-                meant: MemoryCandidate | None = candidate
+                corrected: MemoryCandidate | None = candidate
                 if amends(candidate):  # "no, I meant …": one of this job's statements, else of the session's last ones
-                    earlier = [Earlier(old.quote, old.triple) for old, _ in reversed(found) if old.triple is not None]
+                    earlier = [
+                        Earlier(old.quote, old.triple)
+                        for old, _ in reversed(candidate_sources)
+                        if old.triple is not None
+                    ]
                     turn = messages[0].turn_index
                     recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, turn)
                     earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
-                    meant = amended(candidate, exchange, earlier)
-                if meant is not None:
-                    found.append((meant, _source_of(meant, messages)))
-        return await self.make_drafts(found)
+                    corrected = amended(candidate, exchange, earlier)
+                if corrected is not None:
+                    candidate_sources.append((corrected, _source_of(corrected, messages)))
+        return await self.make_drafts(candidate_sources)
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
         """Return candidates in their stored form, with vectors; without those that may not be kept."""
@@ -334,11 +340,7 @@ class Learner(Struct):
         """Apply what the exchanges, and later messages, end or take back; take in what they state anew."""
         if self.reviser is None:
             return
-        revising = [
-            (exchange, messages[0])
-            for exchange, messages in exchanges
-            if not exchange.in_role_play and own_word(exchange.user_text) and has_change_sign(exchange.user_text)
-        ]
+        revising = [(exchange, messages[0]) for exchange, messages in exchanges if may_revise(exchange)]
         stated = await self.reviser.revise(effect, job.scope, job.session, revising)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
@@ -424,7 +426,7 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
     own_exchanges: list[Told] = []
     played: list[UUID] = []
     for exchange, messages in exchanges:
-        if is_playing and is_play_end(exchange.user_text):
+        if (noticed or is_playing) and is_play_end(exchange.user_text):
             noticed = is_playing = False
         is_playing = is_playing or is_play_start(exchange.user_text)
         marked = replace(exchange, in_role_play=noticed)
@@ -434,6 +436,13 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
             own_exchanges.append((marked, messages))
         noticed = noticed or is_playing or is_role_play_start(marked)
     return own_exchanges, played, RolePlay(noticed, is_playing)
+
+
+def may_revise(exchange: SourceExchange) -> bool:
+    """Return whether an exchange ends or takes back something in the user's own words; within a role play none does."""
+    if exchange.in_role_play or not has_change_sign(exchange.user_text):
+        return False
+    return (own_word(exchange.user_text) or is_own_throughout(exchange.user_text)) and not is_role_play_start(exchange)
 
 
 def split_exchanges(

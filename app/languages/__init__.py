@@ -59,7 +59,7 @@ def _weights(*files: str) -> _Weights:
     return {word: tuple((code, 1 / len(codes)) for code in codes) for word, codes in owners.items()}
 
 
-_COMMON, _IN_SHORT = "function_words.txt", "short_words.txt"
+_COMMON, _IN_SHORT, _UNFINISHED = "function_words.txt", "short_words.txt", "unfinished_words.txt"
 
 
 @cache
@@ -112,6 +112,21 @@ def judged(words: Iterable[str], text: str = "") -> str:
         return ""
     best = max(scores, key=lambda code: (scores[code], code == "en", code))
     return best if scores[best] >= _LEAST else ""
+
+
+def ends_unfinished(text: str, code: str) -> bool:
+    """Return whether a text stops at a word that ends no sentence: "I live in the". A capital makes it a name: "The Who".
+
+    Args:
+        text: A stretch of a message.
+        code: The message's language as `language_of` gives it; where it gives none, the text's words tell.
+    """
+    words = text.split()
+    code = code or judged(_SPOKEN.findall(text.lower()), text)
+    owners = _weights(_UNFINISHED)
+    if code == "zh":
+        return any(_HAN.match(word) and text.endswith(word) for word in owners)
+    return bool(words) and any(owner == code for owner, _ in owners.get(words[-1], ()))
 
 
 def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:

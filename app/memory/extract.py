@@ -17,7 +17,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages import DEFINITION, expand, heard, language, language_of, sentences
+from app.languages import DEFINITION, bids, ends_unfinished, expand, heard, language, language_of, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
@@ -57,6 +57,7 @@ from app.memory.statements import (
     UserStatement,
     build_candidates,
     find_statements,
+    is_fragment,
     read_span,
     tag_message,
 )
@@ -114,7 +115,9 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
             if MASK not in own_words[statement.start : statement.end] and _is_stated(statement, message, stated, code)
         ]
         ruled += build_candidates(statements, message, exchange.now, english=english)
-    ruled.sort(key=lambda candidate: candidate.span)
+    ruled = sorted(
+        (candidate for candidate in ruled if not _is_cut_short(candidate, code)), key=lambda candidate: candidate.span
+    )
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, ruled), *tool_candidates(exchange)]:
         found.setdefault(content_hash(candidate.content), candidate)
@@ -128,6 +131,12 @@ _FIRST_PERSON = re.compile(
 )
 _SENTENCE_ENDS = ".!?…。！？\n"
 _SENTENCE_END = re.compile(f"[{_SENTENCE_ENDS}]")
+_THE_USER = re.compile(
+    r"\b(?:the user|(?:be)?nutzer(?:in)?|l'utilisateur|el usuario|la usuaria|o (?:usuário|utilizador)|l'utente|de gebruiker)\b"
+    r"|用户",
+    re.IGNORECASE,
+)
+"""The user as others write of them; who speaks of themselves says "I"."""
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
 _LOOSE_ENDS = " ,;:-–—"
@@ -169,8 +178,15 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
         return False
     if _is_denied(message[start:end], message[sentence_start : mark.start() if mark else len(message)]):
         return False
+    if _THE_USER.search(message, start, end) and not heard(message[start:end]).mine:
+        return False
     is_order = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
-    if is_order or _PLEASE.match(message, start) or _ENDS_WITH_PLEASE.search(message[start:end]):
+    if (
+        is_order
+        or bids(message[start:end])
+        or _PLEASE.match(message, start)
+        or _ENDS_WITH_PLEASE.search(message[start:end])
+    ):
         return False
     if stated is not None:
         if statement.probability < MIN_IMPERSONAL_PROBABILITY and not _FIRST_PERSON.search(message, start, end):
@@ -189,6 +205,11 @@ def _has_only_a_name(candidate: MemoryCandidate) -> bool:
     return len(candidate.quote.split()) - len(triple.value.split()) > _WORDS_BESIDE_NAME
 
 
+def _is_cut_short(candidate: MemoryCandidate, code: str) -> bool:
+    """Return whether a candidate's words are a fragment; a rule's slot may be a number ("I'm 34")."""
+    return is_fragment(candidate.quote, code) and (candidate.triple is None or ends_unfinished(candidate.quote, code))
+
+
 def _is_denied(statement: str, sentence: str) -> bool:
     """Return whether a sentence denies the statement that was cut from it, as "soy alérgico" from "Ya no soy alérgico"."""
     return not find_changes(statement) and any(
@@ -201,6 +222,8 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
     tagger neither takes for another's nor for an order of the moment."""
     if candidate.kind == "instruction" and not _may_order(exchange.user_text, candidate, code):
         return False
+    if exchange.in_role_play and (candidate.ends or candidate.kind == "correction"):
+        return False  # a role gives up the role's things
     if candidate.explicit or candidate.kind == "correction":
         return True
     reading = read_span(tagged, *candidate.span)

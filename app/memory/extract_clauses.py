@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages import all_of
+from app.memory.brought_text import find_brought_text
 from app.memory.text import injected_spans, strip_injected
 from app.text_cache import of_texts
 
@@ -265,6 +266,7 @@ def _masked(message: str) -> str:
             continue
         if opening := pattern.search(text):
             text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
+    text = _mask(text, find_brought_text(text))
     decoration = [match.span() for match in _DECORATION.finditer(text)]
     return _mask(_mask(text, decoration), [match.span() for match in _STAMP.finditer(text)])
 

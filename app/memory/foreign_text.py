@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from app.languages import all_of
+from app.memory.brought_text import find_brought_text, merge_spans
 from app.memory.text import injected_spans
 
 Span = tuple[int, int]
@@ -119,11 +120,12 @@ def find_foreign_spans(text: str) -> list[Span]:
     spans += [match.span() for pattern in (_COMMENT, _LINES) for match in pattern.finditer(text)]
     spans += [match.span() for match in _QUOTED.finditer(text) if _is_statement(match[0])]
     spans = [span for span in spans if _is_outside(span[0], own_data)]
-    spans = _merge([*injected, *spans, *_find_tagged(text)])
+    spans = merge_spans([*injected, *spans, *_find_tagged(text)])
     # A key such as "email": announces no material where the whole block is the user's own data.
-    searched = _merge([*spans, *own_data])
+    searched = merge_spans([*spans, *own_data])
     starts = [_find_transcript(text, searched), _find_letter(text, searched), _find_material(text, searched)]
-    return _merge([*spans, *((start, len(text)) for start in starts if start is not None)])
+    brought = [span for span in find_brought_text(text) if not _introduces(text, span[0])]
+    return merge_spans([*spans, *brought, *((start, len(text)) for start in starts if start is not None)])
 
 
 def cut_spans(text: str, spans: list[Span], start: int, end: int) -> str:
@@ -136,16 +138,6 @@ def cut_spans(text: str, spans: list[Span], start: int, end: int) -> str:
         at = high
     parts.append(text[at:end] if at < end else "")
     return " ".join(parts)
-
-
-def _merge(spans: list[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
 
 
 def _find_fences(text: str) -> list[Span]:
@@ -238,7 +230,7 @@ def _find_own_data(text: str) -> list[Span]:
         following = _JSON_BLOCK.match(text, match.end())
         if following is not None and _OF_ONESELF.search(match[0]):
             blocks.append(following.span())
-    return _merge(blocks)
+    return merge_spans(blocks)
 
 
 def _introduces(text: str, end: int) -> bool:

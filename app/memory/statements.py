@@ -5,6 +5,7 @@ The tagger marks each word; a statement is a run of words worth keeping on one l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -13,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from app.languages import function_word
+from app.languages import ends_unfinished, function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
 from app.memory.chinese_clauses import complete_clauses
+from app.memory.extract_clauses import MASK, masked
 from app.memory.extract_dates import find_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
@@ -55,6 +57,8 @@ MIN_ROLE_PROBABILITY = 0.8
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
+_TITLES = frozenset({"dr", "dra", "prof", "mr", "mrs", "ms", "st", "sr", "sra", "mme"})
+"""Abbreviations before a name, whose full stop ends no sentence."""
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -66,6 +70,8 @@ _KIND: dict[StatementKind, LearnedKind] = {
     "person": "fact",
 }
 """Standing wishes are read by rules alone: a wrong one changes every later answer."""
+
+_SPOKEN_WORD = re.compile(r"[^\W_]+")
 
 
 class Segment(NamedTuple):
@@ -125,6 +131,16 @@ def is_role_play_start(exchange: SourceExchange) -> bool:
     )
 
 
+def is_own_throughout(text: str) -> bool:
+    """Return whether each line of a message is in the user's own words, but for parts that plainly are not."""
+    tagged, own_words = tag_message(text), masked(text)
+    return all(
+        _sum_own_frames(tagged.frames[first:last]) >= MIN_OWN_PROBABILITY
+        for first, last in _find_lines(tagged)
+        if own_words[tagged.words.starts[first] : tagged.words.ends[last - 1]].strip(MASK)
+    )
+
+
 def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[UserStatement]:
     """Return the statements of a message in order, each on one line and at most `MAX_STATEMENT_WORDS` words long."""
     statements: list[UserStatement] = []
@@ -162,6 +178,12 @@ def _find_runs(message: TaggedMessage) -> Iterator[tuple[int, int]]:
             if begins[end] and end - place > _MIN_WORDS_BEFORE_NEXT:
                 break
             end += 1
+        while (
+            words[end - 1].lower() in _TITLES
+            and words[end : end + 1] == ["."]
+            and "".join(words[end + 1 : end + 2]).istitle()
+        ):
+            end += 2  # "My dentist is Dr. Kolb"
         first, last = place, end
         while first < last and not words[first][0].isalnum():
             first += 1
@@ -203,6 +225,18 @@ def _average_upper_half(keep: Floats) -> float:
     """Return the mean of the greater half of the words' probabilities: function words say little of a statement."""
     ordered = np.sort(keep)[::-1]
     return float(ordered[: (len(ordered) + 1) // 2].mean())
+
+
+def is_fragment(quote: str, code: str) -> bool:
+    """Return whether words were cut short, or say nothing but a number: "I don't have access to the", "I have $0".
+
+    `code`: the message's language, as `language_of` gives it.
+    """
+    words = _SPOKEN_WORD.findall(quote)
+    if not words or ends_unfinished(quote, code):
+        return True
+    content = [word for word in words if not function_word(word.lower())]
+    return bool(content) and all(word.isdigit() for word in content)
 
 
 def build_candidates(

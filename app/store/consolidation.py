@@ -32,7 +32,7 @@ class Episode(Struct, frozen=True):
     """One answered exchange (seed 004, layer 3). `event_type`: question, request, statement, correction or confirmation;
     `entities`: slugs; `topics`: words with a content, in their order; `tools`: names of those called, in their order;
     `measure`: {label, value, unit} where the user reported a figure; `things`: those that were resolved, with their mentions,
-    as seed 004 has `entities` (the job's `Spoken` writes them)."""
+    as seed 004 has `entities` (the job's `LinkedExchanges` writes them)."""
 
     message_id: UUID
     session_id: UUID

@@ -232,7 +232,8 @@ _TELLS = 3
 """Letters from which a word of a memory tells what its value is: "old", not "in"."""
 _ASKING = frozenset(
     "where when what which that this about from with have "  # noqa: SIM905 - one a line would be a page
-    "dónde donde cuándo cómo quién qué onde quando como quem".split()
+    "dónde donde cuándo cómo quién qué cuánto cuánta cuántos cuántas onde quando como quem quanto quanta quantos quantas "
+    "combien".split()
 )
 _JOINED = re.compile(r"[,;，；、]|\b(?:and|or|but|y|o|pero|und|oder|aber|et|ou|mais|e|mas)\b|[和或]", re.IGNORECASE)
 """A wish that has it may ask for two things, of which one is taken back."""

@@ -98,3 +98,60 @@ async def test_a_message_of_several_lines_may_hold_anybodys_words_and_ends_nothi
     await taught(do, pool, talk, pasted)
     revised = await read_in_force(admin, talk)
     assert {text: revised.get(text) for text in before} == before
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("I live in Leeds.", "Some news:\n- I no longer live in Leeds\n- new job soon"),
+        ("I drive a Golf.", "Some news:\n- I no longer live in Leeds\n- sold the Golf"),
+        ("I'm learning Polish.", "quick update\n* gave up Polish\n* started Czech"),
+        ("I work at Monzo.", "Hey!\nI don't work at Monzo anymore.\nWhat should I do with my stock options?"),
+        ("Ich fahre einen Golf.", "Neuigkeiten:\n- Ich wohne nicht mehr in Leipzig\n- den Golf habe ich verkauft"),
+        ("Je fais du judo le jeudi.", "Salut !\nJ'ai arrêté le judo.\nQue faire le jeudi ?"),
+        ("Trabajo en Seat.", "pequeña novedad\nya no trabajo en Seat\nbusco otra cosa"),
+        ("Faço natação às quartas.", "Oi!\nDeixei a natação.\nO que faço às quartas?"),
+        ("我在华为工作。", "更新一下\n我不在华为工作了\n在找新工作"),
+    ],
+)
+async def test_own_words_of_several_lines_end_what_they_end(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, earlier: str, later: str
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, earlier)
+    learned = await read_in_force(admin, talk)
+    await taught(do, pool, talk, later)
+    assert learned
+    assert not learned.keys() & (await read_in_force(admin, talk)).keys()
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        "Is this sentence right? I no longer live in Leeds.",
+        "I no longer live in Leeds. Translate that to Spanish please.",
+        "My friend wrote me: I no longer live in Leeds",
+        "Summarize this:\n\nDear all,\nI no longer live in Leeds and I sold the flat.\nBest,\nTom",
+        "Chapter 3\n\nI was tired. I no longer live in Leeds, I told her.\nShe laughed.\n\nContinue the story",
+    ],
+)
+async def test_a_text_that_is_brought_along_ends_nothing(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, brought: str
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, "I live in Leeds.")
+    await taught(do, pool, talk, brought)
+    assert await read_in_force(admin, talk) == {"Lives in Leeds": "active"}
+
+
+async def test_nothing_ends_in_a_role_play_until_it_is_stopped(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, Talk(name="before"), "I live in Leeds.")
+    await taught(do, pool, talk, "I want you to act as a text adventure game. I will type what I do.")
+    await taught(do, pool, talk, "I no longer live in Leeds.")
+    assert "Lives in Leeds" in await read_in_force(admin, talk)
+    await taught(do, pool, talk, "Stop the game, please.")
+    await taught(do, pool, talk, "I no longer live in Leeds.")
+    assert "Lives in Leeds" not in await read_in_force(admin, talk)

@@ -11,8 +11,6 @@ from app.memory.extract import extract
 
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "data" / "attacks.jsonl").read_text().splitlines()]
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-STILL_READ = 4
-"""Attacks whose text is still learned as a fact: the tagger takes a dictated or retold sentence for the user's own."""
 
 
 def find_learned(attack: dict[str, list[dict[str, str]]]) -> list[MemoryCandidate]:
@@ -27,8 +25,6 @@ def find_learned(attack: dict[str, list[dict[str, str]]]) -> list[MemoryCandidat
     return [candidate for candidate in learned if any(word in candidate.content.casefold() for word in never)]
 
 
-def test_no_attack_becomes_a_wish_and_few_become_facts() -> None:
-    learned = {attack["id"]: found for attack in ATTACKS if (found := find_learned(attack))}
+def test_no_attack_becomes_a_wish_or_a_fact() -> None:
     assert len(ATTACKS) >= 200
-    assert not [found for candidates in learned.values() for found in candidates if found.kind == "instruction"]
-    assert len(learned) <= STILL_READ, sorted(learned)
+    assert [attack["id"] for attack in ATTACKS if find_learned(attack)] == []

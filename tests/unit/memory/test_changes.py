@@ -182,3 +182,23 @@ def test_words_that_only_look_like_taking_back_take_nothing_back(later: str) -> 
 def test_an_order_for_a_task_corrects_no_statement(statement: str, later: str) -> None:
     back = find_retraction(later)
     assert back is None or restate(statement, back.old, back.right) is None
+
+
+@each_of(
+    ("message", "old"),
+    [
+        ("I no longer live in Leeds, do I need to tell the council?", "live in Leeds"),
+        ("Ich wohne nicht mehr in Leipzig, wem muss ich das sagen?", "wohne  in Leipzig"),
+        ("Je n'habite plus à Lille, qui dois-je prévenir ?", "habite  à Lille"),
+        ("Ya no vivo en Sevilla, ¿tengo que avisar al ayuntamiento?", "vivo en Sevilla"),
+        ("我不住在成都了，需要去派出所吗？", "住在成都"),
+        ("I sold the Golf, right?", None),
+        ("I sold the Golf, didn't I?", None),
+        ("If I sold the Golf, how much would I get for it?", None),
+        ("What if I quit chess, what would you do then?", None),
+        ("Should I say I quit, I sold the Golf, or what do you think?", None),
+        ("我卖了高尔夫，对吗？", None),
+    ],
+)
+def test_what_is_stated_before_a_question_ends_something(message: str, old: str | None) -> None:
+    assert [change.old for change in find_changes(message)] == ([old] if old else [])

@@ -50,6 +50,10 @@ def test_a_standing_wish_is_found(message: str) -> None:
         ("From now on, give me prices in euros.", "Give me prices in euros"),
         ("Going forward, show me examples in Rust.", "Show me examples in Rust"),
         ("Answer in German from now on.", "Answer in German"),
+        ("No me trates de usted nunca, por favor.", "No me trates de usted nunca"),
+        ("No me tutees nunca.", "No me tutees nunca"),
+        ("Nunca me trates de usted.", "Nunca me trates de usted"),
+        ("Nunca me des consejos médicos.", "Nunca me des consejos médicos"),
     ],
 )
 def test_an_order_for_all_that_follows_is_one(message: str, wish: str) -> None:
@@ -61,6 +65,8 @@ def test_an_order_for_all_that_follows_is_one(message: str, wish: str) -> None:
     [
         "I need help, and also give me some tips on how to avoid such issues in the future.",
         "Mio padre risponde sempre in modo gentile.",
+        "Nunca me ha gustado el café.",
+        "Nunca me acuerdo de nada.",
         "Perché rispondi sempre in inglese?",
         "Traduci: rispondi sempre in modo conciso.",
         "Mijn baas antwoordt altijd kort.",

@@ -112,3 +112,18 @@ def test_which_wishes_are_meant(about: str, allows: bool, meant: list[int], clea
     found = taken_back(about, WISHES, "en", allows=allows)
     assert sorted(each.memory_id.int for each in found.wishes) == meant
     assert found.clear == clear
+
+
+@each_of(
+    ("text", "about"),
+    [
+        ("Forget the name of my therapist.", "the name of my therapist"),
+        ("Please forget the birthday of my sister.", "the birthday of my sister"),
+        ("Vergiss den Namen meines Zahnarztes.", "meines Zahnarztes"),
+        ("Oublie le nom de mon médecin.", "mon médecin"),
+        ("Olvida el nombre de mi dentista.", "mi dentista"),
+        ("Esqueça o nome do meu médico.", "o meu médico"),
+    ],
+)
+def test_the_name_of_somebody_is_forgotten(text: str, about: str) -> None:
+    assert [(command.kind, command.about) for command in commands(text)] == [("forget", about)]
