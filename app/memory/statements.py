@@ -5,6 +5,7 @@ The tagger marks each word; a statement is a run of words worth keeping on one l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -54,6 +55,8 @@ MIN_ROLE_PROBABILITY = 0.8
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
+_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)\s+(?:other\s+)?$", re.IGNORECASE)
+"""What stands before the day of something that happens again and again."""
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -223,6 +226,8 @@ def build_candidates(
             continue
         quote = " ".join(text[statement.start : statement.end].split())
         when = find_date(quote, now, past=False) if english else None
+        if when is not None and _REPEATS.search(quote[: when.start]):
+            when = None
         resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
         content = (depersonalise(resolved) if english else None) or capital(resolved)
         if " " not in content and content.isascii():
