@@ -5,10 +5,10 @@ The method is that of the English rules (`extract`): what is quoted, pasted, ask
 and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
 
     pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
-                         [kind=…] [ends=…] [correction] [dated]
+                         [kind=…] [ends=…] [correction]
 
 Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
-value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+value whatever it was. A check with `?` may find no value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.memory.candidate import (
     placed,
 )
 from app.memory.extract_clauses import masked
-from app.memory.extract_dates import FoundDate, find_date, time_rules, times_in
+from app.memory.extract_dates import FoundDate, find_spoken_date, time_rules
 from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.secrets import looks_secret
 from app.store.kinds import CORRECTED, LearnedKind
@@ -63,7 +63,6 @@ class Statement(Struct, frozen=True):
     ends: tuple[str, ...] = ()
     confidence: float = CONFIDENCE
     correction: bool = False
-    dated: bool = False
 
 
 class FactRule(NamedTuple):
@@ -104,7 +103,6 @@ def _statement(text: str) -> Statement:
         tuple(named["ends"].split(",")) if "ends" in named else (),
         float(named.get("confidence", CONFIDENCE)),
         "correction" in more,
-        "dated" in more,
     )
 
 
@@ -321,13 +319,13 @@ def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> I
             )
             return
     past = spoken.pattern("past").search(text) is not None
-    when = _find_time(text, exchange.now, spoken, past=past)
+    when = find_spoken_date(text, spoken.code, exchange.now, past=past)
     if made := _by_rule(text, clause, when, exchange, spoken):
         yield from made
         return
     if name is not None:
         yield name
-        yield from _by_rule(bare, clause, _find_time(bare, exchange.now, spoken, past=past), exchange, spoken)
+        yield from _by_rule(bare, clause, find_spoken_date(bare, spoken.code, exchange.now, past=past), exchange, spoken)
         return
     told = _free(text, spoken) if clause.explicit else None
     if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
@@ -362,15 +360,6 @@ def _is_time(text: str, code: str) -> bool:
     return time_rules(code).pattern.fullmatch(text.strip()) is not None
 
 
-def _find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
-    """The first date of a clause, with its place there."""
-    for each in times_in(text, spoken.code):
-        found = find_date(each.english, now, past=past)
-        if found is not None:
-            return replace(found, start=each.start, end=each.end)
-    return None
-
-
 def _without(text: str, when: FoundDate) -> str:
     joined = (
         f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}"
@@ -390,7 +379,7 @@ def _filled(
 ) -> MemoryCandidate | None:
     name = next((each for each in gives.value if groups.get(each)), gives.value[0])
     value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
-    if (not value and not gives.optional) or (gives.dated and when is None):
+    if (not value and not gives.optional):
         return None
     filled = {**groups, name: value or "", gives.value[0]: value or ""}
 
@@ -399,8 +388,6 @@ def _filled(
         return capital(text) if field[1][:1].isupper() else text
 
     content = " ".join(_FIELD.sub(fill, gives.content).split())
-    if gives.dated and when is not None:
-        content += f" ({when.iso})"
     subject = gives.subject
     if subject == "{who}":
         subject = spoken.kin.get(groups.get("who", "").lower(), groups.get("who", "").lower())
@@ -423,7 +410,6 @@ def _filled(
         tag=gives.tag,
         value=value or "",
         triple=Triple(subject, stated, value or "") if stated else None,
-        when=when.iso if gives.kind == "event" and when is not None else None,
         since=since,
         ends=ends,
     )

@@ -113,7 +113,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
             for statement in _leave_out_spans(statements, message, read_spans, stated or ())
             if MASK not in own_words[statement.start : statement.end] and _is_stated(statement, message, stated, code)
         ]
-        ruled += build_candidates(statements, message, exchange.now, english=english)
+        ruled += build_candidates(statements, message, exchange.now, code=code)
     ruled.sort(key=lambda candidate: candidate.span)
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, ruled), *tool_candidates(exchange)]:

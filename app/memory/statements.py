@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from app.languages import function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
-from app.memory.extract_dates import find_date
+from app.memory.extract_dates import find_date, find_spoken_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
     FRAMES,
@@ -55,6 +55,7 @@ MIN_ROLE_PROBABILITY = 0.8
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
+_LOOSE_SIGNS = " ,;:，、"
 _REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)\s+(?:other\s+)?$", re.IGNORECASE)
 """What stands before the day of something that happens again and again."""
 AT_ONCE = 2
@@ -208,7 +209,7 @@ def _average_upper_half(keep: Floats) -> float:
 
 
 def build_candidates(
-    statements: Sequence[UserStatement], text: str, now: datetime, *, english: bool
+    statements: Sequence[UserStatement], text: str, now: datetime, *, code: str
 ) -> list[MemoryCandidate]:
     """Return a candidate for each statement, in the user's own words with pronouns and days resolved.
 
@@ -216,7 +217,7 @@ def build_candidates(
         statements: what was found in the message.
         text: the message as it came.
         now: when it was said, in the user's zone.
-        english: whether the message is in English; other languages keep their pronouns.
+        code: the message's language; other languages than English keep their pronouns, and "" has no dates.
     """
     candidates: list[MemoryCandidate] = []
     injected = injected_spans(text)
@@ -225,11 +226,17 @@ def build_candidates(
         if kind is None or any(start < statement.end and statement.start < end for start, end in injected):
             continue
         quote = " ".join(text[statement.start : statement.end].split())
-        when = find_date(quote, now, past=False) if english else None
-        if when is not None and _REPEATS.search(quote[: when.start]):
-            when = None
-        resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
-        content = (depersonalise(resolved) if english else None) or capital(resolved)
+        content = capital(quote)
+        if code in ("", "en"):
+            when = find_date(quote, now, past=False)
+            if when is not None and _REPEATS.search(quote[: when.start]):
+                when = None
+            resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
+            content = depersonalise(resolved) or capital(resolved)
+        elif (when := find_spoken_date(quote, code, now)) is not None:
+            if not f"{quote[: when.start]}{quote[when.end :]}".strip(_LOOSE_SIGNS):
+                continue  # "next week" alone says nothing
+            content += f" ({when.iso})"
         if " " not in content and content.isascii():
             continue  # "my brother" alone says nothing
         draft = make_candidate(
