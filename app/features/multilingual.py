@@ -318,14 +318,13 @@ def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> I
                 triple=Triple("user", "name", found),
             )
             return
-    past = spoken.pattern("past").search(text) is not None
-    when = find_spoken_date(text, spoken.code, exchange.now, past=past)
+    when = find_spoken_date(text, spoken.code, exchange.now)
     if made := _by_rule(text, clause, when, exchange, spoken):
         yield from made
         return
     if name is not None:
         yield name
-        yield from _by_rule(bare, clause, find_spoken_date(bare, spoken.code, exchange.now, past=past), exchange, spoken)
+        yield from _by_rule(bare, clause, find_spoken_date(bare, spoken.code, exchange.now), exchange, spoken)
         return
     told = _free(text, spoken) if clause.explicit else None
     if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
@@ -379,7 +378,7 @@ def _filled(
 ) -> MemoryCandidate | None:
     name = next((each for each in gives.value if groups.get(each)), gives.value[0])
     value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
-    if (not value and not gives.optional):
+    if not value and not gives.optional:
         return None
     filled = {**groups, name: value or "", gives.value[0]: value or ""}
 

@@ -21,7 +21,6 @@ from app.languages import DEFINITION, expand, heard, language, language_of, sent
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
-    IMPORTANCE,
     Ended,
     MemoryCandidate,
     Provenance,
@@ -37,7 +36,7 @@ from app.memory.changes import find_changes, has_change_sign
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
-from app.memory.extract_dates import FoundDate, find_date
+from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import (
     CHECKS,
     Check,
@@ -45,7 +44,6 @@ from app.memory.extract_grammar import (
     capital,
     depersonalise,
     inner,
-    lowered,
     third_person,
     trade,
     words,
@@ -67,7 +65,6 @@ from app.store.kinds import CORRECTED, LearnedKind
 
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
-_EVENT_CONFIDENCE = 0.85
 MIN_RULE_PROBABILITY = 0.2
 """The least probability that a clause which a rule knows is the user's own. Low, because a rule knows the whole clause, and the
 tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
@@ -355,15 +352,8 @@ def _of_clause(
     relative = _named_relative(text)
     if relative is not None:
         text = _RELATIVE.sub(lambda m: f"{m[0].split()[0]} {m['who']}", text)
-    when = find_date(text, exchange.now, past=_is_past(text))
-    ruled, event = _by_rule(text, when, clause, exchange.now), _event(text, when)
-    first = ruled[0] if ruled else None
-    if event is not None and (
-        first is None
-        or first.kind == "event"
-        or (first.triple is None and first.kind != "correction" and not first.ends)
-    ):
-        ruled = [event]
+    when = find_spoken_date(text, "en", exchange.now)
+    ruled = _by_rule(text, when, clause, exchange.now)
     drafts = [draft for draft in (relative, introduced, *ruled) if draft is not None]
     if not drafts and explicit:
         told = _as_told(text, when, plainly=plainly)
@@ -401,16 +391,20 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
             match = rule.pattern.fullmatch(said)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                since = datetime.combine(when.first, time(), now.tzinfo) if when is not None and said != text else None
-                first, *others = (_filled(each, dict(groups), text, clause, since) for each in (rule, *rule.also))
+                day = when if said != text else None
+                first, *others = (_filled(each, dict(groups), text, clause, day, now) for each in (rule, *rule.also))
                 if first is not None:
                     return [first, *(each for each in others if each is not None and each.triple is not None)]
     return []
 
 
 def _filled(
-    rule: Rule, groups: dict[str, str], text: str, clause: Clause, since: datetime | None
+    rule: Rule, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
 ) -> MemoryCandidate | None:
+    dated = rule.kind == "event"
+    if dated and day is None:
+        return None
+    since = datetime.combine(day.first, time(), now.tzinfo) if day is not None else None
     value = groups.get(rule.value, "")
     if value:
         checked = rule.check(value)
@@ -430,7 +424,7 @@ def _filled(
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
     ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
     return make_candidate(
-        rule.fill(rule.content, groups),
+        rule.fill(rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
         kind,
         importance=rule.importance,
         confidence=rule.confidence,
@@ -439,6 +433,7 @@ def _filled(
         triple=triple if triple is None or triple.value else None,
         ends=ends,
         since=since if ends or kind == "correction" else None,
+        when=day.iso if dated and day is not None else None,
     )
 
 
@@ -467,35 +462,7 @@ def _calendar_day(iso: str) -> str:
     return f"{found.day} {found:%B}"
 
 
-# --- events, introductions, and what is told to be remembered as it is ---------------------------------------------------
-
-_PAST = re.compile(
-    r"\b(?:was|were|went|had|did|got|bought|broke|ran|met|flew|quit|lost|sold|became|took|left|began|won|ago|last|"
-    r"yesterday|past"
-    r"|[a-z]{3,}ed)\b",
-    re.IGNORECASE,
-)
-_TO_COME = re.compile(r"(?:i'm|i am|we're|we are|i'll|i will|we'll|we will)\b", re.IGNORECASE)
-
-
-def _is_past(text: str) -> bool:
-    return _PAST.search(text) is not None and not _TO_COME.match(text)
-
-
-def _event(text: str, when: FoundDate | None) -> MemoryCandidate | None:
-    content = event_content(text, when) if when is not None else None
-    if when is None or content is None:
-        return None
-    return make_candidate(
-        content,
-        "event",
-        importance=IMPORTANCE["event"],
-        confidence=_EVENT_CONFIDENCE,
-        tag="event",
-        value=content,
-        when=when.iso,
-    )
-
+# --- introductions, and what is told to be remembered as it is ---------------------------------------------------
 
 _INTRODUCTION = re.compile(
     r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})(?:, (?P<also>an? .+))?"
@@ -596,95 +563,9 @@ def _as_told(text: str, when: FoundDate | None, *, plainly: bool) -> MemoryCandi
     )
 
 
-# --- events with a date: "I have a dentist appointment tomorrow" → "Has a dentist appointment on 2026-11-21" -------------
+# --- dates in a clause ---------------------------------------------------------------------------------------------------
 
-_THING = (
-    r"(?:appointment|meeting|interview|exam|exams|test|flight|trip|wedding|party|conference|deadline|surgery|operation|"
-    r"concert|race|marathon|half-marathon|presentation|dinner|lunch|holiday|vacation|graduation|check-?up|class|course|"
-    r"game|match|reservation|visit|scan|audition|exhibition|hearing|demo|workshop|seminar|festival|hike|camping trip|"
-    r"road trip|move|start date|due date|first day|last day|thesis defen[cs]e|defen[cs]e|moving day|anniversary|"
-    r"retirement|birthday party|baby shower|date|session|doctor's appointment|physio|therapy|tournament|recital|"
-    r"open day|release|launch|review|call|job interview|driving test)"
-)
-_DOING = (
-    r"(?:flying|travell?ing|going|moving|visiting|leaving|starting|meeting|getting married|getting divorced|having|"
-    r"graduating|running|hosting|giving a|taking|presenting|attending|returning|seeing|launching|expecting|retiring|"
-    r"celebrating|turning|hiking|arriving|driving|speaking|performing|playing|throwing|defending|competing|"
-    r"interviewing|planning)"
-)
-_DID = (
-    r"(?:went|visited|moved|graduated|got (?:married|engaged|divorced|promoted|hired|fired|laid off|accepted|"
-    r"a (?:new )?job|a promotion|a raise|my [\w ]{2,30})|bought|adopted|took up|broke (?:my|an?)|ran|met|flew|"
-    r"travell?ed|joined|passed|gave birth|became|completed|published|attended|celebrated|turned|retired|(?:was|"
-    r"were) (?:diagnosed|promoted|fired|laid off|hired|accepted|admitted|born)|won|injured|sprained|started|finished|"
-    r"launched|sold|lost my|hiked|climbed|had (?:surgery|an operation|a baby|"
-    r"an? [\w' -]{0,30}" + _THING + r"))"
-)
-_SHAPES = [
-    re.compile(
-        rf"(?:i|we)(?:'ve| have)?(?: got)?(?: have)? (?:an?|my|our|two|three|the) (?:[\w'&-]+ ){{0,5}}{_THING}\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"(?:my|our) (?:[\w'&-]+ ){{0,4}}{_THING}(?: (?:in|at|with|for|to) [\w'& .-]{{1,40}})?(?:'s| is| was| starts|"
-        rf" begins| takes place| leaves| departs| arrives| lands| ends)(?: due)?",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"(?:i'm|i am|we're|we are|i'll be|we'll be|i will be|we will be)(?: also| probably|"
-        rf" finally)? (?:going to be )?{_DOING}\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        r"(?:i|we) (?:fly|leave|start|travel|move|graduate|return|retire|turn|arrive|depart|go on|go to)\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        r"(?:my|our) [\w-]+(?: [A-Z]\w+)? (?:passed away|died|got married|graduated|was born|gave birth|had a baby|"
-        r"moved to .{2,30}|"
-        r"turned \w+|is getting married|is turning \w+|starts school|retired)",
-        re.IGNORECASE,
-    ),
-    re.compile(r"(?:i'll|we'll|i will|we will|i'm going to|we're going to) be (?:in|at|away|on)\b.*", re.IGNORECASE),
-    re.compile(rf"(?:i|we)(?: just| finally| also)? {_DID}\b.*", re.IGNORECASE),
-]
-_NOT_HERE = re.compile(r"\b(?:you|your|this|that|these|those|it|error|bug|question|here|there|them)\b", re.IGNORECASE)
-_LOOSE_END = re.compile(r"[\s,]+(?:on|in|at|by|from|for|until|and|is|early|later|sometime|around)$", re.IGNORECASE)
 _LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
-_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|back|just|only)$", re.IGNORECASE)
-_ASIDE = re.compile(
-    r"\s+[-–—]+\s.*$|[,;]\s+(?:it|they|he|she|that|the|so|which|can't wait|wish me)\b.*$", re.IGNORECASE
-)
-_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)$", re.IGNORECASE)
-_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
-_EMPTY = re.compile(
-    r"(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:started|finished|completed|launched|sold|became|passed|joined|won|"
-    r"met|left|start)$",
-    re.I,
-)
-_MAX_WORDS = 24
-
-
-def event_content(text: str, when: FoundDate) -> str | None:
-    """The statement with its date, or None when the clause tells of no single event of the user's."""
-    before, after = _NEARLY.sub("", text[: when.start].rstrip(" ,")), _ASIDE.sub("", text[when.end :])
-    linked = _LINK.search(before)
-    if _REPEATS.search(before) or _RANGE.match(text[when.end :]) or (linked and linked[0].lower() == "with"):
-        return None
-    rest = " ".join(f"{before} {after.lstrip(' ,')}".split()).strip(" ,.!")
-    owned = _SHAPES[1].fullmatch(rest)
-    if not owned:
-        rest = _ASIDE.sub("", _LOOSE_END.sub("", rest))
-    if _NOT_HERE.search(rest) or len(rest.split()) > _MAX_WORDS or _EMPTY.fullmatch(rest):
-        return None
-    if not owned and not any(shape.fullmatch(rest) for shape in _SHAPES):
-        return None
-    if " moved to " in f" {rest.lower()}" and words("software").intersection(lowered(rest)):
-        return None
-    if before and after.strip() and not owned:
-        return _told(f"{before} {when.iso if linked else when.phrase}{after}")
-    said = _told(rest)
-    return (re.sub(r"'s$", " is", said) if owned else said) + f" {when.phrase}"
 
 
 def without_date(text: str, when: FoundDate) -> str | None:
@@ -693,10 +574,6 @@ def without_date(text: str, when: FoundDate) -> str | None:
     if (before and after) or _LINK.search(before):
         return None
     return before or after
-
-
-def _told(text: str) -> str:
-    return depersonalise(text) or capital(inner(text))
 
 
 # --- `rules.txt`: from text to compiled patterns -------------------------------------------------------------------------

@@ -304,11 +304,11 @@ def times_in(text: str, code: str) -> Iterator[TimeWords]:
         yield TimeWords(match.start(), match.end(), " ".join(_FIELD.sub(meaning, words.templates[line]).split()))
 
 
-def find_spoken_date(text: str, code: str, now: datetime, *, past: bool | None = None) -> FoundDate | None:
-    """Return the first date of a text in another language than English, with its place there, or None. `past`: the text tells of
-    something that was; None where its words are to decide."""
-    if past is None:
-        past = language(code).pattern("past").search(text) is not None
+def find_spoken_date(text: str, code: str, now: datetime) -> FoundDate | None:
+    """Return the first date of a text in the language `code` ("" reads as English), with its place there, or None."""
+    past = language(code or "en").pattern("past").search(text) is not None
+    if code in ("", "en"):
+        return find_date(text, now, past=past)
     for words in times_in(text, code):
         found = find_date(words.english, now, past=past)
         if found is not None:

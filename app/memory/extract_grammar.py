@@ -282,6 +282,21 @@ def style(value: str) -> str | None:
     return None if found.lower().startswith(("an ", "a ")) else found
 
 
+_VEHICLE = re.compile(
+    r"\b(?:car|bike|motorbike|motorcycle|truck|van|suv|scooter|bicycle|bus|tesla|toyota|honda|ford|bmw|audi|"
+    r"volkswagen|vw|volvo|"
+    r"mazda|nissan|kia|hyundai|renault|peugeot|fiat|skoda|subaru|mercedes|jeep|chevrolet|chevy|prius|vespa|harley|"
+    r"porsche|lexus)\b",
+    re.IGNORECASE,
+)
+
+
+def vehicle(value: str) -> str | None:
+    """A vehicle, with its article."""
+    found = free(value)
+    return found if found and _VEHICLE.search(found) else None
+
+
 def tool(value: str) -> str | None:
     """What somebody works with."""
     none = _NOT_TOOLS.match(value) or re.search(r"\b(?:here|loop|function|method|class|variable)\b", value)
@@ -474,10 +489,40 @@ def field(value: str) -> str | None:
 _AGE = re.compile(
     r"(?:sixteen|seventeen|eighteen|nineteen|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-\w+)?)$"
 )
+
+
 def allergen(value: str) -> str | None:
     """What one can be allergic to, in earnest."""
     found = thing(value)
     return None if found is None or lowered(found)[0] in words("not_allergens") else found
+
+
+_NOT_KIN = re.compile(
+    r"\b(?:meme|joke|video|question|problem|in mind|sitter|food|person|lover|book|movie|name|idea|picture|photo)\b"
+)
+_AFTER_KIN = re.compile(
+    r"\s+(?:and|that|to|at home|who)\s+(?:i|we|they|he|she|need|love|want|keep|feed|walk|take)\b.*", re.IGNORECASE
+)
+_ALLERGY_SIZE = re.compile(
+    r"^(?:severe|mild|bad|serious|strong|deadly|life-threatening|slight|an?|food|seasonal|terrible|really bad)\b ?",
+    re.IGNORECASE,
+)
+
+
+def kin(value: str) -> str | None:
+    """Who is in the family: "two kids", "a dog named Rex"."""
+    bare = _AFTER_KIN.sub("", value)
+    found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
+    return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
+
+
+def allergy(value: str) -> str | None:
+    """The word before "allergy"."""
+    value = value.strip()
+    while (shorter := _ALLERGY_SIZE.sub("", value)) != value:
+        value = shorter
+    none = value.lower() in ("", "no", "any", "some", "many", "several", "lots of")
+    return None if none else allergen(value)
 
 
 def age(value: str) -> str | None:
@@ -516,6 +561,9 @@ CHECKS: Mapping[str, Check] = {
         day,
         style,
         tool,
+        vehicle,
+        kin,
+        allergy,
         pastime,
         order,
         languages,

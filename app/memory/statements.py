@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from app.languages import function_word
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
-from app.memory.extract_dates import find_date, find_spoken_date
+from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
     FRAMES,
@@ -56,8 +56,15 @@ _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
 _LOOSE_SIGNS = " ,;:，、"
-_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)\s+(?:other\s+)?$", re.IGNORECASE)
-"""What stands before the day of something that happens again and again."""
+_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
+"""What follows the first day of several."""
+_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|just|only)$", re.IGNORECASE)
+_LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
+_REPEATS = re.compile(
+    r"\b(?:every|each|most|any|some|usually|always|with)\s+(?:other\s+)?$|\b(?:fiscal|financial|tax|school|academic) year\b",
+    re.IGNORECASE,
+)
+"""What stands before the day of something that happens again and again, or before what is a name or a version."""
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -226,19 +233,14 @@ def build_candidates(
         if kind is None or any(start < statement.end and statement.start < end for start, end in injected):
             continue
         quote = " ".join(text[statement.start : statement.end].split())
-        content = capital(quote)
-        if code in ("", "en"):
-            when = find_date(quote, now, past=False)
-            if when is not None and _REPEATS.search(quote[: when.start]):
-                when = None
-            resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
-            content = depersonalise(resolved) or capital(resolved)
-        elif (when := find_spoken_date(quote, code, now)) is not None:
-            if not f"{quote[: when.start]}{quote[when.end :]}".strip(_LOOSE_SIGNS):
-                continue  # "next week" alone says nothing
-            content += f" ({when.iso})"
-        if " " not in content and content.isascii():
-            continue  # "my brother" alone says nothing
+        when = find_spoken_date(quote, code, now)
+        if when is not None and (_REPEATS.search(quote[: when.start]) or _RANGE.match(quote, when.end)):
+            when = None
+        content = _resolve_words(quote, when, english=code in ("", "en"))
+        if content is None or (" " not in content and content.isascii()):
+            continue  # "my brother" or "next week" alone says nothing
+        if when is not None and kind == "fact":
+            kind = "event"
         draft = make_candidate(
             content,
             kind,
@@ -251,3 +253,18 @@ def build_candidates(
         )
         candidates += placed([draft], text, statement.start, statement.end)
     return candidates
+
+
+def _resolve_words(quote: str, when: FoundDate | None, *, english: bool) -> str | None:
+    """Return a statement without its first person and with its day, or None where it says nothing but the day."""
+    if when is None:
+        return (depersonalise(quote) if english else None) or capital(quote)
+    before, after = _NEARLY.sub("", quote[: when.start].rstrip(_LOOSE_SIGNS)), quote[when.end :].lstrip(_LOOSE_SIGNS)
+    if not before and not after:
+        return None
+    if not english:
+        return f"{capital(quote)} ({when.iso})"
+    linked = _LINK.search(before) is not None  # "by 3 March", not "by on 3 March"
+    words = (before, when.iso if linked else when.phrase, after) if before else (after, when.phrase)
+    resolved = " ".join(part for part in words if part)
+    return depersonalise(resolved) or capital(resolved)
