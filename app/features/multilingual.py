@@ -44,6 +44,8 @@ from app.store.kinds import CORRECTED, LearnedKind
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
 CONFIDENCE = 0.9
+_COLON = re.compile("[:：]")
+_NO_WORD = re.compile(r"\W+")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
@@ -240,7 +242,7 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         spoken.pattern("lead").sub("", said, 1)
     ):
         return
-    colon = re.search(r"[:：]", said)
+    colon = _COLON.search(said)
     if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
         said = said[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
@@ -394,7 +396,7 @@ def _filled(
     if when is not None and (gives.ends or gives.correction):
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
-    predicate = re.sub(r"\W+", "_", _FIELD.sub(fill, gives.predicate or "").lower())
+    predicate = _NO_WORD.sub("_", _FIELD.sub(fill, gives.predicate or "").lower())
     single = predicate in words("single_valued") or "{what}" in (gives.predicate or "")
     denies = predicate.startswith("not_")
     changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)

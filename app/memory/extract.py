@@ -188,9 +188,8 @@ def _has_only_a_name(candidate: MemoryCandidate) -> bool:
 
 def _is_denied(statement: str, sentence: str) -> bool:
     """Return whether a sentence denies the statement that was cut from it, as "soy alérgico" from "Ya no soy alérgico"."""
-    return not find_changes(statement) and any(
-        change.old and change.old in statement for change in find_changes(sentence)
-    )
+    changes = find_changes(sentence)
+    return any(change.old and change.old in statement for change in changes) and not find_changes(statement)
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:
@@ -335,6 +334,8 @@ def without_request(clause: Clause) -> tuple[Clause, str]:
 
 # --- one clause ----------------------------------------------------------------------------------------------------------
 
+_NO_WORD = re.compile(r"\W+")
+_ARTICLE = re.compile(r"^(?:an?|the) ")
 _CORRECTS = re.compile(
     r"\b(?:no|nope|nah|actually|correction|meant|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
 )
@@ -381,7 +382,7 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
     """What the first rule that fits says; `since` is set where the words tell when something changed."""
     resolved = [text]
     if when is not None:
-        undated = "birthday" in text.lower() and not re.search(r"\d", text[when.start : when.end])
+        undated = "birthday" in text.lower() and not any(char.isdigit() for char in text[when.start : when.end])
         if undated or _TURNS.search(text):
             resolved = [text[: when.start] + _calendar_day(when.iso) + text[when.end :]]
         elif stripped := without_date(text, when):
@@ -413,7 +414,7 @@ def _filled(
         groups[rule.value] = value = checked or ""
     if words("not_favourites").intersection(groups.get("what", "").lower().split()):
         return None  # "my favourite part", "my favourite one"
-    predicate = re.sub(r"\W+", "_", rule.fill(rule.predicate or "", groups).lower())
+    predicate = _NO_WORD.sub("_", rule.fill(rule.predicate or "", groups).lower())
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
@@ -446,7 +447,7 @@ def _ended(told: str, rule: Rule, groups: dict[str, str], since: datetime | None
     return Ended(
         rule.fill(subject, groups).lower(),
         None if predicate == "*" else predicate,
-        re.sub(r"^(?:an?|the) ", "", inner(rule.fill(value, groups))) or None,
+        _ARTICLE.sub("", inner(rule.fill(value, groups))) or None,
         since,
     )
 

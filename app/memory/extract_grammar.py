@@ -34,6 +34,13 @@ _TRAILING = re.compile(
     r"|\s*,\s*(?:mate|man|dude|bro)$"
 )
 """Words that end a value; with a capital they belong to it: "Apocalypse Now", "Iron Man"."""
+_MINE = re.compile(r"(?:my|our)(?: own)? ", re.IGNORECASE)
+_POSSESSIVE = re.compile(r"(?:my|our)\s+(?=\S)", re.IGNORECASE)
+_CODE_WORD = re.compile(r"\b(?:here|loop|function|method|class|variable)\b")
+_BETWEEN_LANGUAGES = re.compile(r"[ ,&]+")
+_BETWEEN_NAMES = re.compile(r",\s*(?:and )?|\s+and\s+")
+_ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
+_DAY = re.compile(r"\d|" + "|".join(calendar.month_name[1:]), re.IGNORECASE)
 EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
 MAX_WORDS = 14
 MAX_CHARS = 120
@@ -118,7 +125,7 @@ def thing(value: str) -> str | None:
 
 def thing_of_mine(value: str) -> str | None:
     """As `thing`, and it may begin with "my" or "our"."""
-    own = re.match(r"(?:my|our)(?: own)? ", value, re.IGNORECASE)
+    own = _MINE.match(value)
     found = thing(value[own.end() :]) if own else thing(value)
     return f"{own[0]}{found}" if own and found else found
 
@@ -219,7 +226,7 @@ def depersonalise(clause: str) -> str | None:
     `I'm learning Go` → `Is learning Go`; `my car is red` → `Car is red`; `I don't eat meat` → `Does not eat meat`.
     """
     clause = clause.strip()
-    if own := re.match(r"(?:my|our)\s+(?=\S)", clause, re.IGNORECASE):
+    if own := _POSSESSIVE.match(clause):
         return capital(inner(clause[own.end() :]))
     found = _SUBJECT.match(clause)
     if found is None:
@@ -299,7 +306,7 @@ def vehicle(value: str) -> str | None:
 
 def tool(value: str) -> str | None:
     """What somebody works with."""
-    none = _NOT_TOOLS.match(value) or re.search(r"\b(?:here|loop|function|method|class|variable)\b", value)
+    none = _NOT_TOOLS.match(value) or _CODE_WORD.search(value)
     return None if none or len(value.split()) > 8 else taste(value)
 
 
@@ -342,8 +349,9 @@ def languages(value: str) -> str | None:
     """One language or several."""
     plain = _AFTER_LANGUAGE.sub("", trim(value))
     known = words("languages")
-    found = [word for word in re.split(r"[ ,&]+", plain) if word.lower() in known]
-    others = [word for word in re.split(r"[ ,&]+", plain) if word.lower() not in known | words("around_language")]
+    parts = _BETWEEN_LANGUAGES.split(plain)
+    found = [word for word in parts if word.lower() in known]
+    others = [word for word in parts if word.lower() not in known | words("around_language")]
     if not found or others:
         return None
     return " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
@@ -405,7 +413,7 @@ def own_name(value: str) -> str | None:
 
 def names(value: str) -> str | None:
     """As `name`, or several joined by "and"."""
-    parts = re.split(r",\s*(?:and )?|\s+and\s+", trim(value))
+    parts = _BETWEEN_NAMES.split(trim(value))
     found = [name(part) for part in parts]
     return " and ".join(part for part in found if part) if len(parts) <= 4 and all(found) else None
 
@@ -470,7 +478,7 @@ _TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and
 def trade(value: str) -> str | None:
     """What somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
     value = trim(value)
-    bare = re.sub(r"^(?:an?|the) ", "", value, flags=re.IGNORECASE)
+    bare = _ARTICLE.sub("", value)
     head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
     if not head or not is_short(value) or addresses(value) or head[0].lower() in words("degrees"):
         return None
@@ -535,8 +543,7 @@ def age(value: str) -> str | None:
 def day(value: str) -> str | None:
     """A day of the year; a relative one ("tomorrow") has been resolved before."""
     found = free(value)
-    months = "|".join(calendar.month_name[1:])
-    return found if found and re.search(rf"\d|{months}", found, re.IGNORECASE) else None
+    return found if found and _DAY.search(found) else None
 
 
 CHECKS: Mapping[str, Check] = {

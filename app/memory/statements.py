@@ -6,6 +6,7 @@ The tagger marks each word; a statement is a run of words worth keeping on one l
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -194,14 +195,10 @@ class SpanReading(NamedTuple):
 
 def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
     """Return the tagger's probabilities of the words between two places of a message, or 1 where there are none."""
-    places = [
-        index
-        for index, (first, last) in enumerate(zip(message.words.starts, message.words.ends, strict=True))
-        if first < end and last > start
-    ]
-    if not places:
+    first, last = bisect_right(message.words.ends, start), bisect_left(message.words.starts, end)
+    if first >= last:
         return SpanReading(1.0, 1.0)
-    return SpanReading(_sum_own_frames(message.frames[places]), _average_upper_half(message.keep[places]))
+    return SpanReading(_sum_own_frames(message.frames[first:last]), _average_upper_half(message.keep[first:last]))
 
 
 def _sum_own_frames(frames: Floats) -> float:
