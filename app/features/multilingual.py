@@ -28,17 +28,16 @@ from app.memory.candidate import (
     EXPLICIT_IMPORTANCE,
     Ended,
     MemoryCandidate,
-    Provenance,
     SourceExchange,
     Triple,
     guess,
     make_candidate,
+    place_draft,
     placed,
 )
 from app.memory.extract_clauses import masked
 from app.memory.extract_dates import FoundDate, find_spoken_date, time_rules
 from app.memory.extract_grammar import EDGES, capital, words
-from app.memory.secrets import looks_secret
 from app.store.kinds import CORRECTED, LearnedKind
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ def statements(exchange: SourceExchange, code: str) -> list[MemoryCandidate]:
             for draft in drafts:
                 if draft.kind == "preference" and draft.triple is not None:
                     tasted = draft.triple.value
-                found.append(_placed(draft, clause, exchange))
+                found.append(place_draft(draft, exchange.user_text, clause.start, clause.end, explicit=clause.explicit))
     return found
 
 
@@ -432,18 +431,3 @@ def _resolved(draft: MemoryCandidate, tasted: str, spoken: Language) -> MemoryCa
     if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
         return draft
     return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None
-
-
-def _placed(draft: MemoryCandidate, clause: _Clause, exchange: SourceExchange) -> MemoryCandidate:
-    quote = exchange.user_text[clause.start : clause.end]
-    explicit = clause.explicit
-    return replace(
-        draft,
-        quote=quote,
-        span=(clause.start, clause.end),
-        secret=looks_secret(quote) or looks_secret(draft.content),
-        explicit=explicit,
-        provenance_type=Provenance.USER_STATED if explicit and draft.kind != "correction" else draft.provenance_type,
-        importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
-        confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
-    )

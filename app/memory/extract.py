@@ -28,6 +28,7 @@ from app.memory.candidate import (
     Triple,
     guess,
     make_candidate,
+    place_draft,
     placed,
     tool_candidates,
     with_doubts,
@@ -48,7 +49,6 @@ from app.memory.extract_grammar import (
     trade,
     words,
 )
-from app.memory.secrets import looks_secret
 from app.memory.standing_wishes import find_standing_wishes
 from app.memory.statements import (
     MIN_PROBABILITY,
@@ -359,23 +359,7 @@ def _of_clause(
     if not drafts and explicit:
         told = _as_told(text, when, plainly=plainly)
         drafts = [told] if told is not None else []
-    quote = exchange.user_text[clause.start : clause.end]
-    hidden = looks_secret(quote)
-    return [
-        replace(
-            draft,
-            quote=quote,
-            span=(clause.start, clause.end),
-            secret=hidden or looks_secret(draft.content),
-            explicit=explicit,
-            provenance_type=Provenance.USER_STATED
-            if explicit and draft.kind != "correction"
-            else draft.provenance_type,
-            importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
-            confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
-        )
-        for draft in drafts
-    ]
+    return [place_draft(draft, exchange.user_text, clause.start, clause.end, explicit=explicit) for draft in drafts]
 
 
 def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -> list[MemoryCandidate]:

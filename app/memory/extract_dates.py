@@ -306,8 +306,11 @@ def times_in(text: str, code: str) -> Iterator[TimeWords]:
 
 def find_spoken_date(text: str, code: str, now: datetime) -> FoundDate | None:
     """Return the first date of a text in the language `code` ("" reads as English), with its place there, or None."""
+    english = code in ("", "en")
+    if english and _DATE.search(text) is None:
+        return None
     past = language(code or "en").pattern("past").search(text) is not None
-    if code in ("", "en"):
+    if english:
         return find_date(text, now, past=past)
     for words in times_in(text, code):
         found = find_date(words.english, now, past=past)
