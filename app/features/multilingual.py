@@ -3,12 +3,6 @@ app/languages/<code>.txt, on their own words.
 
 The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
 and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
-
-    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
-                         [kind=…] [ends=…] [correction]
-
-Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
-value whatever it was. A check with `?` may find no value.
 """
 
 from __future__ import annotations
@@ -17,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, time
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages import Language, Sentence, language, sentences
@@ -38,73 +31,20 @@ from app.memory.candidate import (
 from app.memory.extract_clauses import masked
 from app.memory.extract_dates import FoundDate, find_spoken_date, time_rules
 from app.memory.extract_grammar import EDGES, capital, words
+from app.memory.rules import Rule, RuleStatement, read_rule
 from app.store.kinds import CORRECTED, LearnedKind
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
-CONFIDENCE = 0.9
 _COLON = re.compile("[:：]")
 _NO_WORD = re.compile(r"\W+")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-class Statement(Struct, frozen=True):
-    """What a rule gives, as told at the top."""
-
-    content: str
-    tag: str
-    importance: float
-    check: str
-    optional: bool
-    value: tuple[str, ...] = ("v",)
-    constant: str = ""
-    predicate: str | None = None
-    subject: str = "user"
-    kind: LearnedKind = "fact"
-    ends: tuple[str, ...] = ()
-    confidence: float = CONFIDENCE
-    correction: bool = False
-
-
-class FactRule(NamedTuple):
-    pattern: re.Pattern[str]
-    gives: tuple[Statement, ...]
-
-
 @cache
-def fact_rules(code: str) -> tuple[FactRule, ...]:
+def fact_rules(code: str) -> tuple[Rule, ...]:
     """The rules of a language in the order in which they are tried. Raises `ValueError` for a line that is none."""
-    return tuple(
-        FactRule(
-            re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
-            tuple(_statement(each) for each in gives.split(" && ")),
-        )
-        for pattern, gives in language(code).facts
-    )
-
-
-def _statement(text: str) -> Statement:
-    content, found, options = text.rpartition(" ; ")
-    parts = options.split()
-    if not found or len(parts) < 3 or parts[2].rstrip("?") not in CHECKS:
-        raise ValueError(f"a rule gives `content ; tag importance check …`, not {text!r}")
-    tag, importance, check, *more = parts
-    named = dict(item.split("=", 1) for item in more if "=" in item)
-    return Statement(
-        content,
-        tag,
-        float(importance),
-        check.rstrip("?"),
-        check.endswith("?"),
-        tuple(named.get("value", "v").split("|")),
-        named.get("is", "").replace("_", " "),
-        named.get("predicate"),
-        named.get("subject", "user"),
-        cast(LearnedKind, named.get("kind", "fact")),
-        tuple(named["ends"].split(",")) if "ends" in named else (),
-        float(named.get("confidence", CONFIDENCE)),
-        "correction" in more,
-    )
+    return tuple(read_rule(pattern, statements, CHECKS) for pattern, statements in language(code).facts)
 
 
 # --- what may be a value -------------------------------------------------------------------------------------------------
@@ -349,7 +289,7 @@ def _by_rule(
             match = rule.pattern.fullmatch(wording)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.statements]
                 if made[0] is not None:
                     return [each for each in made if each is not None]
     return []
@@ -370,7 +310,7 @@ def _without(text: str, when: FoundDate) -> str:
 
 
 def _filled(
-    gives: Statement,
+    gives: RuleStatement,
     groups: dict[str, str],
     clause: _Clause,
     when: FoundDate | None,

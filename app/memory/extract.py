@@ -12,9 +12,8 @@ from datetime import date, datetime, time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages import DEFINITION, expand, heard, language, language_of, sentences
@@ -40,7 +39,6 @@ from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked,
 from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import (
     CHECKS,
-    Check,
     alternatives,
     capital,
     depersonalise,
@@ -49,6 +47,7 @@ from app.memory.extract_grammar import (
     trade,
     words,
 )
+from app.memory.rules import Rule, RuleStatement, read_rule
 from app.memory.standing_wishes import find_standing_wishes
 from app.memory.statements import (
     MIN_PROBABILITY,
@@ -377,28 +376,29 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
                 day = when if said != text else None
-                first, *others = (_filled(each, dict(groups), text, clause, day, now) for each in (rule, *rule.also))
+                first, *others = (_filled(each, dict(groups), text, clause, day, now) for each in rule.statements)
                 if first is not None:
                     return [first, *(each for each in others if each is not None and each.triple is not None)]
     return []
 
 
 def _filled(
-    rule: Rule, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
+    rule: RuleStatement, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
 ) -> MemoryCandidate | None:
     dated = rule.kind == "event"
     if dated and day is None:
         return None
     since = datetime.combine(day.first, time(), now.tzinfo) if day is not None else None
-    value = groups.get(rule.value, "")
+    name = next((name for name in rule.value if groups.get(name)), rule.value[0])
+    value = groups.get(name, "")
     if value:
-        checked = rule.check(value)
+        checked = CHECKS[rule.check](value)
         if checked is None and not rule.optional:
             return None
-        groups[rule.value] = value = checked or ""
+        groups[name] = groups[rule.value[0]] = value = checked or ""
     if words("not_favourites").intersection(groups.get("what", "").lower().split()):
         return None  # "my favourite part", "my favourite one"
-    predicate = _NO_WORD.sub("_", rule.fill(rule.predicate or "", groups).lower())
+    predicate = _NO_WORD.sub("_", fill_template(rule, rule.predicate or "", groups).lower())
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
@@ -406,10 +406,10 @@ def _filled(
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
-        triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
+        triple = Triple(fill_template(rule, rule.subject, groups).lower(), predicate, inner(value))
     ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
     return make_candidate(
-        rule.fill(rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
+        fill_template(rule, rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
         kind,
         importance=rule.importance,
         confidence=rule.confidence,
@@ -422,21 +422,21 @@ def _filled(
     )
 
 
-def _ended(told: str, rule: Rule, groups: dict[str, str], since: datetime | None) -> Ended:
+def _ended(told: str, rule: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
     """`works_at:{v}`, `partner`, `{who}.*` of a rule, filled."""
     predicate, _, value = told.partition(":")
     subject = rule.subject
     if "." in predicate:
         subject, _, predicate = predicate.rpartition(".")
     return Ended(
-        rule.fill(subject, groups).lower(),
+        fill_template(rule, subject, groups).lower(),
         None if predicate == "*" else predicate,
-        _ARTICLE.sub("", inner(rule.fill(value, groups))) or None,
+        _ARTICLE.sub("", inner(fill_template(rule, value, groups))) or None,
         since,
     )
 
 
-def _corrects(clause: Clause, text: str, rule: Rule) -> bool:
+def _corrects(clause: Clause, text: str, rule: RuleStatement) -> bool:
     return bool(_CORRECTS.search(clause.lead)) or (rule.tag in ("home", "work", "name") and bool(_NOW.search(text)))
 
 
@@ -567,41 +567,21 @@ FILE = Path(__file__).with_name("rules.txt")
 _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 
-class Rule(Struct, frozen=True):
-    """One line of `rules.txt`. `kind`, `tag` and the rest as in `MemoryCandidate`; `check` judges and trims the value, the
-    group `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
+def fill_template(statement: RuleStatement, template: str, groups: dict[str, str]) -> str:
+    """Return a rule's template with its groups, first-person words inside them replaced."""
 
-    pattern: re.Pattern[str]
-    content: str
-    tag: str
-    importance: float
-    check: Check
-    optional: bool
-    kind: LearnedKind = "fact"
-    predicate: str | None = None
-    subject: str = "user"
-    confidence: float = 0.9
-    correction: bool = False
-    value: str = "v"
-    ends: tuple[str, ...] = ()
-    also: tuple[Rule, ...] = ()
+    def read_field(field: re.Match[str]) -> str:
+        text = groups.get(field[2].lower()) or ""
+        if statement.kind != "instruction":  # an order keeps the user's own "me"
+            text = inner(text)
+        if field[3] and text:
+            first, _, rest = text.partition(" ")
+            text = f"{third_person(first)} {rest}".strip()
+        if field[2][:1].isupper():
+            text = capital(text)
+        return f" {text}" if field[1] and text else text
 
-    def fill(self, template: str, groups: dict[str, str]) -> str:
-        """The template with its groups, first-person words inside them replaced."""
-
-        def value(field: re.Match[str]) -> str:
-            key = field[2].lower()
-            text = groups.get(key) or ""
-            if self.kind != "instruction":  # an order keeps the user's own "me"
-                text = inner(text)
-            if field[3] and text:
-                first, _, rest = text.partition(" ")
-                text = f"{third_person(first)} {rest}".strip()
-            if field[2][:1].isupper():
-                text = capital(text)
-            return f" {text}" if field[1] and text else text
-
-        return _FIELD.sub(value, template)
+    return _FIELD.sub(read_field, template)
 
 
 @cache
@@ -620,39 +600,9 @@ def read(text: str) -> tuple[Rule, ...]:
         if definition := DEFINITION.fullmatch(line):
             parts[definition[1]] = expand(definition[2], parts)
         else:
-            found.append(_rule(line, parts))
+            pattern, _, statements = line.partition(" => ")
+            found.append(read_rule(expand(pattern, parts), statements, CHECKS))
     return tuple(found)
-
-
-def _rule(line: str, parts: dict[str, str]) -> Rule:
-    pattern, arrow, rest = line.partition(" => ")
-    first, *others = rest.split(" && ")
-    if others:
-        also = tuple(_rule(f"{pattern} => {each}", parts) for each in others)
-        return replace(_rule(f"{pattern} => {first}", parts), also=also)
-    content, semicolon, options = rest.rpartition(" ; ")
-    if not arrow or not semicolon:
-        raise ValueError(f"a rule is `pattern => content ; options`, not {line!r}")
-    tag, importance, check, *more = options.split()
-    named = dict(item.split("=", 1) for item in more if "=" in item)
-    kind = named.get("kind", "fact")
-    if kind not in get_args(LearnedKind) or check.rstrip("?") not in CHECKS:
-        raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
-    return Rule(
-        re.compile(expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
-        content,
-        tag,
-        float(importance),
-        CHECKS[check.rstrip("?")],
-        check.endswith("?"),
-        kind=cast(LearnedKind, kind),
-        predicate=named.get("predicate"),
-        subject=named.get("subject", "user"),
-        confidence=float(named.get("confidence", "0.9")),
-        correction="correction" in more,
-        value=named.get("value", "v"),
-        ends=tuple(named["ends"].split(",")) if "ends" in named else (),
-    )
 
 
 # --- "No, I meant Paris, Texas": a correction that names only the new value ----------------------------------------------
