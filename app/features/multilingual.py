@@ -289,7 +289,7 @@ def _by_rule(
             match = rule.pattern.fullmatch(wording)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.statements]
+                made = [_filled(statement, groups, clause, when, exchange, spoken) for statement in rule.statements]
                 if made[0] is not None:
                     return [each for each in made if each is not None]
     return []

@@ -376,7 +376,9 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
                 day = when if said != text else None
-                first, *others = (_filled(each, dict(groups), text, clause, day, now) for each in rule.statements)
+                first, *others = (
+                    _filled(statement, dict(groups), text, clause, day, now) for statement in rule.statements
+                )
                 if first is not None:
                     return [first, *(each for each in others if each is not None and each.triple is not None)]
     return []
@@ -407,7 +409,7 @@ def _filled(
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
         triple = Triple(fill_template(rule, rule.subject, groups).lower(), predicate, inner(value))
-    ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
+    ends = tuple(_fill_end(template, rule, groups, since) for template in rule.ends)
     return make_candidate(
         fill_template(rule, rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
         kind,
@@ -422,9 +424,9 @@ def _filled(
     )
 
 
-def _ended(told: str, rule: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
-    """`works_at:{v}`, `partner`, `{who}.*` of a rule, filled."""
-    predicate, _, value = told.partition(":")
+def _fill_end(template: str, rule: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
+    """Return what a clause ends by a rule's template: `works_at:{v}`, `partner`, `{who}.*`."""
+    predicate, _, value = template.partition(":")
     subject = rule.subject
     if "." in predicate:
         subject, _, predicate = predicate.rpartition(".")

@@ -125,9 +125,9 @@ def thing(value: str) -> str | None:
 
 def thing_of_mine(value: str) -> str | None:
     """As `thing`, and it may begin with "my" or "our"."""
-    own = _MINE.match(value)
-    found = thing(value[own.end() :]) if own else thing(value)
-    return f"{own[0]}{found}" if own and found else found
+    possessive = _MINE.match(value)
+    found = thing(value[possessive.end() :]) if possessive else thing(value)
+    return f"{possessive[0]}{found}" if possessive and found else found
 
 
 def taste(value: str) -> str | None:
@@ -226,8 +226,8 @@ def depersonalise(clause: str) -> str | None:
     `I'm learning Go` → `Is learning Go`; `my car is red` → `Car is red`; `I don't eat meat` → `Does not eat meat`.
     """
     clause = clause.strip()
-    if own := _POSSESSIVE.match(clause):
-        return capital(inner(clause[own.end() :]))
+    if possessive := _POSSESSIVE.match(clause):
+        return capital(inner(clause[possessive.end() :]))
     found = _SUBJECT.match(clause)
     if found is None:
         return None
@@ -476,7 +476,7 @@ _TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and
 
 
 def trade(value: str) -> str | None:
-    """What somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
+    """Return what somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
     value = trim(value)
     bare = _ARTICLE.sub("", value)
     head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
@@ -500,7 +500,7 @@ _AGE = re.compile(
 
 
 def allergen(value: str) -> str | None:
-    """What one can be allergic to, in earnest."""
+    """Return what one can be allergic to, in earnest."""
     found = thing(value)
     return None if found is None or lowered(found)[0] in words("not_allergens") else found
 
@@ -518,14 +518,14 @@ _ALLERGY_SIZE = re.compile(
 
 
 def kin(value: str) -> str | None:
-    """Who is in the family: "two kids", "a dog named Rex"."""
+    """Return who is in the family: "two kids", "a dog named Rex"."""
     bare = _AFTER_KIN.sub("", value)
     found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
     return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
 
 
 def allergy(value: str) -> str | None:
-    """The word before "allergy"."""
+    """Return the word before "allergy"."""
     value = value.strip()
     while (shorter := _ALLERGY_SIZE.sub("", value)) != value:
         value = shorter

@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @each_of(
-    ("said", "told"),
+    ("message", "content"),
     [
         ("I have a dentist appointment tomorrow", "Has a dentist appointment on 2026-11-21"),
         ("Tomorrow I have a meeting with my lawyer", "Has a meeting with their lawyer on 2026-11-21"),
@@ -26,8 +26,9 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("My grandmother passed away last week", "Grandmother passed away in the week of 2026-11-09"),
     ],
 )
-def test_events(said: str, told: str) -> None:
-    assert [(each.kind, each.content) for each in extract(SourceExchange(said, NOW))] == [("event", told)]
+def test_events(message: str, content: str) -> None:
+    candidates = extract(SourceExchange(message, NOW))
+    assert [(candidate.kind, candidate.content) for candidate in candidates] == [("event", content)]
 
 
 @each_of(
@@ -43,7 +44,7 @@ def test_events(said: str, told: str) -> None:
     ],
 )
 def test_no_events(said: str) -> None:
-    assert not [each.content for each in extract(SourceExchange(said, NOW)) if each.kind == "event"]
+    assert "event" not in {candidate.kind for candidate in extract(SourceExchange(said, NOW))}
 
 
 @each_of(
