@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from app.languages import function_word
+from app.languages import function_word, language
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
 from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import capital, depersonalise
@@ -57,15 +57,10 @@ _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"
 _LOOSE_SIGNS = " ,;:，、"
-_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
+_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through |(?:mornings|afternoons|evenings|nights)\b)")
 """What follows the first day of several."""
 _NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|just|only)$", re.IGNORECASE)
 _LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
-_REPEATS = re.compile(
-    r"\b(?:every|each|most|any|some|usually|always|with)\s+(?:other\s+)?$|\b(?:fiscal|financial|tax|school|academic) year\b",
-    re.IGNORECASE,
-)
-"""What stands before the day of something that happens again and again, or before what is a name or a version."""
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -231,7 +226,8 @@ def build_candidates(
             continue
         quote = " ".join(text[statement.start : statement.end].split())
         when = find_spoken_date(quote, code, now)
-        if when is not None and (_REPEATS.search(quote[: when.start]) or _RANGE.match(quote, when.end)):
+        repeats = language(code or "en").pattern("repeats")
+        if when is not None and (repeats.search(quote[: when.start]) or _RANGE.match(quote, when.end)):
             when = None
         content = _resolve_words(quote, when, english=code in ("", "en"))
         if content is None or (" " not in content and content.isascii()):

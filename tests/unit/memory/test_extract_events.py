@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from app.memory.candidate import SourceExchange
+from app.memory.candidate import SourceExchange, Triple
 from app.memory.extract import extract, without_date
 from app.memory.extract_dates import find_date
 from tests.support.tables import each_of
@@ -29,6 +29,53 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 def test_events(message: str, content: str) -> None:
     candidates = extract(SourceExchange(message, NOW))
     assert [(candidate.kind, candidate.content) for candidate in candidates] == [("event", content)]
+
+
+@each_of(
+    ("message", "day"),
+    [
+        ("Ich habe morgen einen Zahnarzttermin.", "2026-11-21"),
+        ("Tengo una cita con el dentista mañana.", "2026-11-21"),
+        ("J'ai un rendez-vous chez le dentiste demain.", "2026-11-21"),
+        ("Tenho uma consulta no dentista amanhã.", "2026-11-21"),
+        ("我明天有一个面试", "2026-11-21"),
+        ("I got promoted last month", "2026-10"),
+    ],
+)
+def test_events_of_every_language_have_their_day(message: str, day: str) -> None:
+    (event,) = extract(SourceExchange(message, NOW))
+    assert (event.kind, event.when) == ("event", day)
+    assert day in event.content or "October 2026" in event.content
+
+
+AGAIN = (
+    "I have physio every Wednesday at four|Our fiscal year starts in April|I'm using July 16-18|I usually run on Monday mornings|"
+    "I swim on Friday evenings|Ich gehe jeden Montag zum Sport|Je vais à la piscine tous les lundis matin|"
+    "Siempre corro el lunes por la mañana|我每周一去游泳"
+)
+
+
+@each_of("message", AGAIN.split("|"))
+def test_what_comes_again_or_is_no_day_keeps_its_words(message: str) -> None:
+    statements = extract(SourceExchange(message, NOW))
+    assert not [statement for statement in statements if statement.when or statement.kind == "event"]
+    assert "20" not in " ".join(statement.content for statement in statements)
+
+
+@each_of(
+    ("message", "triple"),
+    [
+        ("Merk dir bitte, dass ich in Köln wohne.", Triple("user", "lives_in", "Köln")),
+        ("Denk daran, dass ich keinen Fisch esse.", Triple("user", "avoids", "Fisch")),
+        ("Notiere, dass ich vegan bin.", Triple("user", "diet", "vegan")),
+        ("Merk dir, dass meine Frau Anna heißt.", Triple("wife", "name", "Anna")),
+        ("Vergiss nicht, dass ich bei Bayer arbeite.", Triple("user", "works_at", "Bayer")),
+    ],
+)
+def test_what_is_to_be_remembered_after_dass_has_its_slot(message: str, triple: Triple) -> None:
+    (statement,) = extract(SourceExchange(message, NOW))
+    assert statement.triple == triple
+    assert statement.explicit
 
 
 @each_of(
