@@ -3,12 +3,6 @@ app/languages/<code>.txt, on their own words.
 
 The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
 and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
-
-    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
-                         [kind=…] [ends=…] [correction] [dated]
-
-Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
-value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
 """
 
 from __future__ import annotations
@@ -17,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, time
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages import Language, Sentence, language, sentences
@@ -28,84 +21,30 @@ from app.memory.candidate import (
     EXPLICIT_IMPORTANCE,
     Ended,
     MemoryCandidate,
-    Provenance,
     SourceExchange,
     Triple,
     guess,
     make_candidate,
+    place_draft,
     placed,
 )
 from app.memory.extract_clauses import masked
-from app.memory.extract_dates import FoundDate, find_date, time_rules, times_in
+from app.memory.extract_dates import FoundDate, find_spoken_date, time_rules
 from app.memory.extract_grammar import EDGES, capital, words
-from app.memory.secrets import looks_secret
+from app.memory.rules import Rule, RuleStatement, read_rule
 from app.store.kinds import CORRECTED, LearnedKind
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
-CONFIDENCE = 0.9
+_COLON = re.compile("[:：]")
+_NO_WORD = re.compile(r"\W+")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-class Statement(Struct, frozen=True):
-    """What a rule gives, as told at the top."""
-
-    content: str
-    tag: str
-    importance: float
-    check: str
-    optional: bool
-    value: tuple[str, ...] = ("v",)
-    constant: str = ""
-    predicate: str | None = None
-    subject: str = "user"
-    kind: LearnedKind = "fact"
-    ends: tuple[str, ...] = ()
-    confidence: float = CONFIDENCE
-    correction: bool = False
-    dated: bool = False
-
-
-class FactRule(NamedTuple):
-    pattern: re.Pattern[str]
-    gives: tuple[Statement, ...]
-
-
 @cache
-def fact_rules(code: str) -> tuple[FactRule, ...]:
+def fact_rules(code: str) -> tuple[Rule, ...]:
     """The rules of a language in the order in which they are tried. Raises `ValueError` for a line that is none."""
-    return tuple(
-        FactRule(
-            re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
-            tuple(_statement(each) for each in gives.split(" && ")),
-        )
-        for pattern, gives in language(code).facts
-    )
-
-
-def _statement(text: str) -> Statement:
-    content, found, options = text.rpartition(" ; ")
-    parts = options.split()
-    if not found or len(parts) < 3 or parts[2].rstrip("?") not in CHECKS:
-        raise ValueError(f"a rule gives `content ; tag importance check …`, not {text!r}")
-    tag, importance, check, *more = parts
-    named = dict(item.split("=", 1) for item in more if "=" in item)
-    return Statement(
-        content,
-        tag,
-        float(importance),
-        check.rstrip("?"),
-        check.endswith("?"),
-        tuple(named.get("value", "v").split("|")),
-        named.get("is", "").replace("_", " "),
-        named.get("predicate"),
-        named.get("subject", "user"),
-        cast(LearnedKind, named.get("kind", "fact")),
-        tuple(named["ends"].split(",")) if "ends" in named else (),
-        float(named.get("confidence", CONFIDENCE)),
-        "correction" in more,
-        "dated" in more,
-    )
+    return tuple(read_rule(pattern, statements, CHECKS) for pattern, statements in language(code).facts)
 
 
 # --- what may be a value -------------------------------------------------------------------------------------------------
@@ -227,7 +166,7 @@ def statements(exchange: SourceExchange, code: str) -> list[MemoryCandidate]:
             for draft in drafts:
                 if draft.kind == "preference" and draft.triple is not None:
                     tasted = draft.triple.value
-                found.append(_placed(draft, clause, exchange))
+                found.append(place_draft(draft, exchange.user_text, clause.start, clause.end, explicit=clause.explicit))
     return found
 
 
@@ -242,7 +181,7 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         spoken.pattern("lead").sub("", said, 1)
     ):
         return
-    colon = re.search(r"[:：]", said)
+    colon = _COLON.search(said)
     if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
         said = said[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
@@ -320,14 +259,13 @@ def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> I
                 triple=Triple("user", "name", found),
             )
             return
-    past = spoken.pattern("past").search(text) is not None
-    when = _find_time(text, exchange.now, spoken, past=past)
+    when = find_spoken_date(text, spoken.code, exchange.now)
     if made := _by_rule(text, clause, when, exchange, spoken):
         yield from made
         return
     if name is not None:
         yield name
-        yield from _by_rule(bare, clause, _find_time(bare, exchange.now, spoken, past=past), exchange, spoken)
+        yield from _by_rule(bare, clause, find_spoken_date(bare, spoken.code, exchange.now), exchange, spoken)
         return
     told = _free(text, spoken) if clause.explicit else None
     if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
@@ -351,7 +289,7 @@ def _by_rule(
             match = rule.pattern.fullmatch(wording)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+                made = [_filled(statement, groups, clause, when, exchange, spoken) for statement in rule.statements]
                 if made[0] is not None:
                     return [each for each in made if each is not None]
     return []
@@ -360,15 +298,6 @@ def _by_rule(
 def _is_time(text: str, code: str) -> bool:
     """Is the whole text a word of time ("la semaine prochaine")?"""
     return time_rules(code).pattern.fullmatch(text.strip()) is not None
-
-
-def _find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
-    """The first date of a clause, with its place there."""
-    for each in times_in(text, spoken.code):
-        found = find_date(each.english, now, past=past)
-        if found is not None:
-            return replace(found, start=each.start, end=each.end)
-    return None
 
 
 def _without(text: str, when: FoundDate) -> str:
@@ -381,7 +310,7 @@ def _without(text: str, when: FoundDate) -> str:
 
 
 def _filled(
-    gives: Statement,
+    gives: RuleStatement,
     groups: dict[str, str],
     clause: _Clause,
     when: FoundDate | None,
@@ -390,7 +319,7 @@ def _filled(
 ) -> MemoryCandidate | None:
     name = next((each for each in gives.value if groups.get(each)), gives.value[0])
     value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
-    if (not value and not gives.optional) or (gives.dated and when is None):
+    if not value and not gives.optional:
         return None
     filled = {**groups, name: value or "", gives.value[0]: value or ""}
 
@@ -399,8 +328,6 @@ def _filled(
         return capital(text) if field[1][:1].isupper() else text
 
     content = " ".join(_FIELD.sub(fill, gives.content).split())
-    if gives.dated and when is not None:
-        content += f" ({when.iso})"
     subject = gives.subject
     if subject == "{who}":
         subject = spoken.kin.get(groups.get("who", "").lower(), groups.get("who", "").lower())
@@ -408,7 +335,7 @@ def _filled(
     if when is not None and (gives.ends or gives.correction):
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
-    predicate = re.sub(r"\W+", "_", _FIELD.sub(fill, gives.predicate or "").lower())
+    predicate = _NO_WORD.sub("_", _FIELD.sub(fill, gives.predicate or "").lower())
     single = predicate in words("single_valued") or "{what}" in (gives.predicate or "")
     denies = predicate.startswith("not_")
     changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
@@ -423,7 +350,6 @@ def _filled(
         tag=gives.tag,
         value=value or "",
         triple=Triple(subject, stated, value or "") if stated else None,
-        when=when.iso if gives.kind == "event" and when is not None else None,
         since=since,
         ends=ends,
     )
@@ -445,18 +371,3 @@ def _resolved(draft: MemoryCandidate, tasted: str, spoken: Language) -> MemoryCa
     if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
         return draft
     return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None
-
-
-def _placed(draft: MemoryCandidate, clause: _Clause, exchange: SourceExchange) -> MemoryCandidate:
-    quote = exchange.user_text[clause.start : clause.end]
-    explicit = clause.explicit
-    return replace(
-        draft,
-        quote=quote,
-        span=(clause.start, clause.end),
-        secret=looks_secret(quote) or looks_secret(draft.content),
-        explicit=explicit,
-        provenance_type=Provenance.USER_STATED if explicit and draft.kind != "correction" else draft.provenance_type,
-        importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
-        confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
-    )

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from app.text_cache import of_texts
+
 # --- in which language a message is written, by its script and its function words ----------------------------------------
 # No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to
 # call, lingua holds hundreds of megabytes, fastText wants a model of its own. Function words are enough for sentences; where
@@ -29,6 +31,8 @@ _LEAST = 0.5
 """A word of at most two languages, at least."""
 _HAN_SHARE = 0.2
 """Of all letters: a Chinese sentence about software holds many Latin ones."""
+TEXTS_CACHED = 4
+"""Texts whose language is kept: one message is asked about by its statements, its commands and its changes."""
 _MARKED = 2
 """What a letter that only few languages have is worth, in words."""
 
@@ -73,6 +77,7 @@ _MARKS = (
 )
 
 
+@of_texts(TEXTS_CACHED)
 def language_of(text: str) -> str:
     """The language of a message ("en", "es", "de", "fr", "pt", "zh"), or "" where it is another one or nothing tells."""
     read = text[:READ_CHARS].lower().replace("’", "'")

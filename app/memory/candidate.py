@@ -337,6 +337,21 @@ def placed(found: Iterable[MemoryCandidate], message: str, start: int, end: int)
     ]
 
 
+def place_draft(draft: MemoryCandidate, message: str, start: int, end: int, *, explicit: bool) -> MemoryCandidate:
+    """Return a draft with its place in the message. `explicit`: the user asked that it be remembered."""
+    (candidate,) = placed([draft], message, start, end)
+    if not explicit:
+        return candidate
+    corrects = draft.kind == "correction"
+    return replace(
+        candidate,
+        explicit=True,
+        provenance_type=draft.provenance_type if corrects else Provenance.USER_STATED,
+        importance=max(draft.importance, EXPLICIT_IMPORTANCE),
+        confidence=max(draft.confidence, EXPLICIT_CONFIDENCE),
+    )
+
+
 def _weighed(value: str, spoken: Language) -> str | None:
     told = " ".join(value.strip(EDGES + "，、：。；").split())
     fits = len(told.split()) <= MAX_WORDS and len(told) <= MAX_CHARS and len(_HAN.findall(told)) <= MAX_HAN

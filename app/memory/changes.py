@@ -141,12 +141,13 @@ def _find_retraction(message: str) -> Retraction | None:
     text = masked(message)
     if typo := _TYPO.fullmatch(message.strip()):
         return Retraction("fix", (0, len(message)), "", typo["right"] or typo["left"], typo=True)
+    codes = _list_languages(text)
     for sentence in sentences(text):
         if sentence.asked:
             continue
         for start, end in _find_clause_spans(text, sentence):
             clause = text[start:end]
-            for code in _list_languages(text):
+            for code in codes:
                 for pattern, action in _read_rules(code, "taken_back"):
                     match = pattern.match(clause)
                     if match is None or ((rest := clause[match.end() :]) and rest[0].isalnum() and _is_spaced(code)):

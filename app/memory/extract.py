@@ -12,16 +12,14 @@ from datetime import date, datetime, time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages import DEFINITION, bids, ends_unfinished, expand, heard, language, language_of, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
-    IMPORTANCE,
     Ended,
     MemoryCandidate,
     Provenance,
@@ -29,6 +27,7 @@ from app.memory.candidate import (
     Triple,
     guess,
     make_candidate,
+    place_draft,
     placed,
     tool_candidates,
     with_doubts,
@@ -37,20 +36,18 @@ from app.memory.changes import find_changes, has_change_sign
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
-from app.memory.extract_dates import FoundDate, find_date
+from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import (
     CHECKS,
-    Check,
     alternatives,
     capital,
     depersonalise,
     inner,
-    lowered,
     third_person,
     trade,
     words,
 )
-from app.memory.secrets import looks_secret
+from app.memory.rules import Rule, RuleStatement, read_rule
 from app.memory.standing_wishes import find_standing_wishes
 from app.memory.statements import (
     MIN_PROBABILITY,
@@ -68,7 +65,6 @@ from app.store.kinds import CORRECTED, LearnedKind
 
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
-_EVENT_CONFIDENCE = 0.85
 MIN_RULE_PROBABILITY = 0.2
 """The least probability that a clause which a rule knows is the user's own. Low, because a rule knows the whole clause, and the
 tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
@@ -114,7 +110,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
             for statement in _leave_out_spans(statements, message, read_spans, stated or ())
             if MASK not in own_words[statement.start : statement.end] and _is_stated(statement, message, stated, code)
         ]
-        ruled += build_candidates(statements, message, exchange.now, english=english)
+        ruled += build_candidates(statements, message, exchange.now, code=code)
     ruled = sorted(
         (candidate for candidate in ruled if not _is_cut_short(candidate, code)), key=lambda candidate: candidate.span
     )
@@ -212,9 +208,8 @@ def _is_cut_short(candidate: MemoryCandidate, code: str) -> bool:
 
 def _is_denied(statement: str, sentence: str) -> bool:
     """Return whether a sentence denies the statement that was cut from it, as "soy alérgico" from "Ya no soy alérgico"."""
-    return not find_changes(statement) and any(
-        change.old and change.old in statement for change in find_changes(sentence)
-    )
+    changes = find_changes(sentence)
+    return any(change.old and change.old in statement for change in changes) and not find_changes(statement)
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:
@@ -361,6 +356,8 @@ def without_request(clause: Clause) -> tuple[Clause, str]:
 
 # --- one clause ----------------------------------------------------------------------------------------------------------
 
+_NO_WORD = re.compile(r"\W+")
+_ARTICLE = re.compile(r"^(?:an?|the) ")
 _CORRECTS = re.compile(
     r"\b(?:no|nope|nah|actually|correction|meant|wrong|not right|not quite|wait|oops|my bad|in fact)\b", re.IGNORECASE
 )
@@ -378,43 +375,20 @@ def _of_clause(
     relative = _named_relative(text)
     if relative is not None:
         text = _RELATIVE.sub(lambda m: f"{m[0].split()[0]} {m['who']}", text)
-    when = find_date(text, exchange.now, past=_is_past(text))
-    ruled, event = _by_rule(text, when, clause, exchange.now), _event(text, when)
-    first = ruled[0] if ruled else None
-    if event is not None and (
-        first is None
-        or first.kind == "event"
-        or (first.triple is None and first.kind != "correction" and not first.ends)
-    ):
-        ruled = [event]
+    when = find_spoken_date(text, "en", exchange.now)
+    ruled = _by_rule(text, when, clause, exchange.now)
     drafts = [draft for draft in (relative, introduced, *ruled) if draft is not None]
     if not drafts and explicit:
         told = _as_told(text, when, plainly=plainly)
         drafts = [told] if told is not None else []
-    quote = exchange.user_text[clause.start : clause.end]
-    hidden = looks_secret(quote)
-    return [
-        replace(
-            draft,
-            quote=quote,
-            span=(clause.start, clause.end),
-            secret=hidden or looks_secret(draft.content),
-            explicit=explicit,
-            provenance_type=Provenance.USER_STATED
-            if explicit and draft.kind != "correction"
-            else draft.provenance_type,
-            importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
-            confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
-        )
-        for draft in drafts
-    ]
+    return [place_draft(draft, exchange.user_text, clause.start, clause.end, explicit=explicit) for draft in drafts]
 
 
 def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -> list[MemoryCandidate]:
     """What the first rule that fits says; `since` is set where the words tell when something changed."""
     resolved = [text]
     if when is not None:
-        undated = "birthday" in text.lower() and not re.search(r"\d", text[when.start : when.end])
+        undated = "birthday" in text.lower() and not any(char.isdigit() for char in text[when.start : when.end])
         if undated or _TURNS.search(text):
             resolved = [text[: when.start] + _calendar_day(when.iso) + text[when.end :]]
         elif stripped := without_date(text, when):
@@ -424,25 +398,32 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
             match = rule.pattern.fullmatch(said)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                since = datetime.combine(when.first, time(), now.tzinfo) if when is not None and said != text else None
-                first, *others = (_filled(each, dict(groups), text, clause, since) for each in (rule, *rule.also))
+                day = when if said != text else None
+                first, *others = (
+                    _filled(statement, dict(groups), text, clause, day, now) for statement in rule.statements
+                )
                 if first is not None:
                     return [first, *(each for each in others if each is not None and each.triple is not None)]
     return []
 
 
 def _filled(
-    rule: Rule, groups: dict[str, str], text: str, clause: Clause, since: datetime | None
+    rule: RuleStatement, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
 ) -> MemoryCandidate | None:
-    value = groups.get(rule.value, "")
+    dated = rule.kind == "event"
+    if dated and day is None:
+        return None
+    since = datetime.combine(day.first, time(), now.tzinfo) if day is not None else None
+    name = next((name for name in rule.value if groups.get(name)), rule.value[0])
+    value = groups.get(name, "")
     if value:
-        checked = rule.check(value)
+        checked = CHECKS[rule.check](value)
         if checked is None and not rule.optional:
             return None
-        groups[rule.value] = value = checked or ""
+        groups[name] = groups[rule.value[0]] = value = checked or ""
     if words("not_favourites").intersection(groups.get("what", "").lower().split()):
         return None  # "my favourite part", "my favourite one"
-    predicate = re.sub(r"\W+", "_", rule.fill(rule.predicate or "", groups).lower())
+    predicate = _NO_WORD.sub("_", fill_template(rule, rule.predicate or "", groups).lower())
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
@@ -450,10 +431,10 @@ def _filled(
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
-        triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
-    ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
+        triple = Triple(fill_template(rule, rule.subject, groups).lower(), predicate, inner(value))
+    ends = tuple(_fill_end(template, rule, groups, since) for template in rule.ends)
     return make_candidate(
-        rule.fill(rule.content, groups),
+        fill_template(rule, rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
         kind,
         importance=rule.importance,
         confidence=rule.confidence,
@@ -462,24 +443,25 @@ def _filled(
         triple=triple if triple is None or triple.value else None,
         ends=ends,
         since=since if ends or kind == "correction" else None,
+        when=day.iso if dated and day is not None else None,
     )
 
 
-def _ended(told: str, rule: Rule, groups: dict[str, str], since: datetime | None) -> Ended:
-    """`works_at:{v}`, `partner`, `{who}.*` of a rule, filled."""
-    predicate, _, value = told.partition(":")
+def _fill_end(template: str, rule: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
+    """Return what a clause ends by a rule's template: `works_at:{v}`, `partner`, `{who}.*`."""
+    predicate, _, value = template.partition(":")
     subject = rule.subject
     if "." in predicate:
         subject, _, predicate = predicate.rpartition(".")
     return Ended(
-        rule.fill(subject, groups).lower(),
+        fill_template(rule, subject, groups).lower(),
         None if predicate == "*" else predicate,
-        re.sub(r"^(?:an?|the) ", "", inner(rule.fill(value, groups))) or None,
+        _ARTICLE.sub("", inner(fill_template(rule, value, groups))) or None,
         since,
     )
 
 
-def _corrects(clause: Clause, text: str, rule: Rule) -> bool:
+def _corrects(clause: Clause, text: str, rule: RuleStatement) -> bool:
     return bool(_CORRECTS.search(clause.lead)) or (rule.tag in ("home", "work", "name") and bool(_NOW.search(text)))
 
 
@@ -490,35 +472,7 @@ def _calendar_day(iso: str) -> str:
     return f"{found.day} {found:%B}"
 
 
-# --- events, introductions, and what is told to be remembered as it is ---------------------------------------------------
-
-_PAST = re.compile(
-    r"\b(?:was|were|went|had|did|got|bought|broke|ran|met|flew|quit|lost|sold|became|took|left|began|won|ago|last|"
-    r"yesterday|past"
-    r"|[a-z]{3,}ed)\b",
-    re.IGNORECASE,
-)
-_TO_COME = re.compile(r"(?:i'm|i am|we're|we are|i'll|i will|we'll|we will)\b", re.IGNORECASE)
-
-
-def _is_past(text: str) -> bool:
-    return _PAST.search(text) is not None and not _TO_COME.match(text)
-
-
-def _event(text: str, when: FoundDate | None) -> MemoryCandidate | None:
-    content = event_content(text, when) if when is not None else None
-    if when is None or content is None:
-        return None
-    return make_candidate(
-        content,
-        "event",
-        importance=IMPORTANCE["event"],
-        confidence=_EVENT_CONFIDENCE,
-        tag="event",
-        value=content,
-        when=when.iso,
-    )
-
+# --- introductions, and what is told to be remembered as it is ---------------------------------------------------
 
 _INTRODUCTION = re.compile(
     r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})(?:, (?P<also>an? .+))?"
@@ -619,95 +573,9 @@ def _as_told(text: str, when: FoundDate | None, *, plainly: bool) -> MemoryCandi
     )
 
 
-# --- events with a date: "I have a dentist appointment tomorrow" → "Has a dentist appointment on 2026-11-21" -------------
+# --- dates in a clause ---------------------------------------------------------------------------------------------------
 
-_THING = (
-    r"(?:appointment|meeting|interview|exam|exams|test|flight|trip|wedding|party|conference|deadline|surgery|operation|"
-    r"concert|race|marathon|half-marathon|presentation|dinner|lunch|holiday|vacation|graduation|check-?up|class|course|"
-    r"game|match|reservation|visit|scan|audition|exhibition|hearing|demo|workshop|seminar|festival|hike|camping trip|"
-    r"road trip|move|start date|due date|first day|last day|thesis defen[cs]e|defen[cs]e|moving day|anniversary|"
-    r"retirement|birthday party|baby shower|date|session|doctor's appointment|physio|therapy|tournament|recital|"
-    r"open day|release|launch|review|call|job interview|driving test)"
-)
-_DOING = (
-    r"(?:flying|travell?ing|going|moving|visiting|leaving|starting|meeting|getting married|getting divorced|having|"
-    r"graduating|running|hosting|giving a|taking|presenting|attending|returning|seeing|launching|expecting|retiring|"
-    r"celebrating|turning|hiking|arriving|driving|speaking|performing|playing|throwing|defending|competing|"
-    r"interviewing|planning)"
-)
-_DID = (
-    r"(?:went|visited|moved|graduated|got (?:married|engaged|divorced|promoted|hired|fired|laid off|accepted|"
-    r"a (?:new )?job|a promotion|a raise|my [\w ]{2,30})|bought|adopted|took up|broke (?:my|an?)|ran|met|flew|"
-    r"travell?ed|joined|passed|gave birth|became|completed|published|attended|celebrated|turned|retired|(?:was|"
-    r"were) (?:diagnosed|promoted|fired|laid off|hired|accepted|admitted|born)|won|injured|sprained|started|finished|"
-    r"launched|sold|lost my|hiked|climbed|had (?:surgery|an operation|a baby|"
-    r"an? [\w' -]{0,30}" + _THING + r"))"
-)
-_SHAPES = [
-    re.compile(
-        rf"(?:i|we)(?:'ve| have)?(?: got)?(?: have)? (?:an?|my|our|two|three|the) (?:[\w'&-]+ ){{0,5}}{_THING}\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"(?:my|our) (?:[\w'&-]+ ){{0,4}}{_THING}(?: (?:in|at|with|for|to) [\w'& .-]{{1,40}})?(?:'s| is| was| starts|"
-        rf" begins| takes place| leaves| departs| arrives| lands| ends)(?: due)?",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"(?:i'm|i am|we're|we are|i'll be|we'll be|i will be|we will be)(?: also| probably|"
-        rf" finally)? (?:going to be )?{_DOING}\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        r"(?:i|we) (?:fly|leave|start|travel|move|graduate|return|retire|turn|arrive|depart|go on|go to)\b.*",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        r"(?:my|our) [\w-]+(?: [A-Z]\w+)? (?:passed away|died|got married|graduated|was born|gave birth|had a baby|"
-        r"moved to .{2,30}|"
-        r"turned \w+|is getting married|is turning \w+|starts school|retired)",
-        re.IGNORECASE,
-    ),
-    re.compile(r"(?:i'll|we'll|i will|we will|i'm going to|we're going to) be (?:in|at|away|on)\b.*", re.IGNORECASE),
-    re.compile(rf"(?:i|we)(?: just| finally| also)? {_DID}\b.*", re.IGNORECASE),
-]
-_NOT_HERE = re.compile(r"\b(?:you|your|this|that|these|those|it|error|bug|question|here|there|them)\b", re.IGNORECASE)
-_LOOSE_END = re.compile(r"[\s,]+(?:on|in|at|by|from|for|until|and|is|early|later|sometime|around)$", re.IGNORECASE)
 _LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
-_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|back|just|only)$", re.IGNORECASE)
-_ASIDE = re.compile(
-    r"\s+[-–—]+\s.*$|[,;]\s+(?:it|they|he|she|that|the|so|which|can't wait|wish me)\b.*$", re.IGNORECASE
-)
-_REPEATS = re.compile(r"\b(?:every|each|most|any|some|usually|always)$", re.IGNORECASE)
-_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through )")
-_EMPTY = re.compile(
-    r"(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:started|finished|completed|launched|sold|became|passed|joined|won|"
-    r"met|left|start)$",
-    re.I,
-)
-_MAX_WORDS = 24
-
-
-def event_content(text: str, when: FoundDate) -> str | None:
-    """The statement with its date, or None when the clause tells of no single event of the user's."""
-    before, after = _NEARLY.sub("", text[: when.start].rstrip(" ,")), _ASIDE.sub("", text[when.end :])
-    linked = _LINK.search(before)
-    if _REPEATS.search(before) or _RANGE.match(text[when.end :]) or (linked and linked[0].lower() == "with"):
-        return None
-    rest = " ".join(f"{before} {after.lstrip(' ,')}".split()).strip(" ,.!")
-    owned = _SHAPES[1].fullmatch(rest)
-    if not owned:
-        rest = _ASIDE.sub("", _LOOSE_END.sub("", rest))
-    if _NOT_HERE.search(rest) or len(rest.split()) > _MAX_WORDS or _EMPTY.fullmatch(rest):
-        return None
-    if not owned and not any(shape.fullmatch(rest) for shape in _SHAPES):
-        return None
-    if " moved to " in f" {rest.lower()}" and words("software").intersection(lowered(rest)):
-        return None
-    if before and after.strip() and not owned:
-        return _told(f"{before} {when.iso if linked else when.phrase}{after}")
-    said = _told(rest)
-    return (re.sub(r"'s$", " is", said) if owned else said) + f" {when.phrase}"
 
 
 def without_date(text: str, when: FoundDate) -> str | None:
@@ -718,51 +586,27 @@ def without_date(text: str, when: FoundDate) -> str | None:
     return before or after
 
 
-def _told(text: str) -> str:
-    return depersonalise(text) or capital(inner(text))
-
-
 # --- `rules.txt`: from text to compiled patterns -------------------------------------------------------------------------
 
 FILE = Path(__file__).with_name("rules.txt")
 _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 
-class Rule(Struct, frozen=True):
-    """One line of `rules.txt`. `kind`, `tag` and the rest as in `MemoryCandidate`; `check` judges and trims the value, the
-    group `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
+def fill_template(statement: RuleStatement, template: str, groups: dict[str, str]) -> str:
+    """Return a rule's template with its groups, first-person words inside them replaced."""
 
-    pattern: re.Pattern[str]
-    content: str
-    tag: str
-    importance: float
-    check: Check
-    optional: bool
-    kind: LearnedKind = "fact"
-    predicate: str | None = None
-    subject: str = "user"
-    confidence: float = 0.9
-    correction: bool = False
-    value: str = "v"
-    ends: tuple[str, ...] = ()
-    also: tuple[Rule, ...] = ()
+    def read_field(field: re.Match[str]) -> str:
+        text = groups.get(field[2].lower()) or ""
+        if statement.kind != "instruction":  # an order keeps the user's own "me"
+            text = inner(text)
+        if field[3] and text:
+            first, _, rest = text.partition(" ")
+            text = f"{third_person(first)} {rest}".strip()
+        if field[2][:1].isupper():
+            text = capital(text)
+        return f" {text}" if field[1] and text else text
 
-    def fill(self, template: str, groups: dict[str, str]) -> str:
-        """The template with its groups, first-person words inside them replaced."""
-
-        def value(field: re.Match[str]) -> str:
-            key = field[2].lower()
-            text = groups.get(key) or ""
-            if self.kind != "instruction":  # an order keeps the user's own "me"
-                text = inner(text)
-            if field[3] and text:
-                first, _, rest = text.partition(" ")
-                text = f"{third_person(first)} {rest}".strip()
-            if field[2][:1].isupper():
-                text = capital(text)
-            return f" {text}" if field[1] and text else text
-
-        return _FIELD.sub(value, template)
+    return _FIELD.sub(read_field, template)
 
 
 @cache
@@ -781,39 +625,9 @@ def read(text: str) -> tuple[Rule, ...]:
         if definition := DEFINITION.fullmatch(line):
             parts[definition[1]] = expand(definition[2], parts)
         else:
-            found.append(_rule(line, parts))
+            pattern, _, statements = line.partition(" => ")
+            found.append(read_rule(expand(pattern, parts), statements, CHECKS))
     return tuple(found)
-
-
-def _rule(line: str, parts: dict[str, str]) -> Rule:
-    pattern, arrow, rest = line.partition(" => ")
-    first, *others = rest.split(" && ")
-    if others:
-        also = tuple(_rule(f"{pattern} => {each}", parts) for each in others)
-        return replace(_rule(f"{pattern} => {first}", parts), also=also)
-    content, semicolon, options = rest.rpartition(" ; ")
-    if not arrow or not semicolon:
-        raise ValueError(f"a rule is `pattern => content ; options`, not {line!r}")
-    tag, importance, check, *more = options.split()
-    named = dict(item.split("=", 1) for item in more if "=" in item)
-    kind = named.get("kind", "fact")
-    if kind not in get_args(LearnedKind) or check.rstrip("?") not in CHECKS:
-        raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
-    return Rule(
-        re.compile(expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
-        content,
-        tag,
-        float(importance),
-        CHECKS[check.rstrip("?")],
-        check.endswith("?"),
-        kind=cast(LearnedKind, kind),
-        predicate=named.get("predicate"),
-        subject=named.get("subject", "user"),
-        confidence=float(named.get("confidence", "0.9")),
-        correction="correction" in more,
-        value=named.get("value", "v"),
-        ends=tuple(named["ends"].split(",")) if "ends" in named else (),
-    )
 
 
 # --- "No, I meant Paris, Texas": a correction that names only the new value ----------------------------------------------

@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.languages import Language, language, language_of
 
@@ -301,6 +302,21 @@ def times_in(text: str, code: str) -> Iterator[TimeWords]:
             return words.tables.get(field[1].rstrip("b"), {}).get(value, value)
 
         yield TimeWords(match.start(), match.end(), " ".join(_FIELD.sub(meaning, words.templates[line]).split()))
+
+
+def find_spoken_date(text: str, code: str, now: datetime) -> FoundDate | None:
+    """Return the first date of a text in the language `code` ("" reads as English), with its place there, or None."""
+    english = code in ("", "en")
+    if english and _DATE.search(text) is None:
+        return None
+    past = language(code or "en").pattern("past").search(text) is not None
+    if english:
+        return find_date(text, now, past=past)
+    for words in times_in(text, code):
+        found = find_date(words.english, now, past=past)
+        if found is not None:
+            return replace(found, start=words.start, end=words.end)
+    return None
 
 
 def in_english(question: str) -> str:

@@ -34,6 +34,13 @@ _TRAILING = re.compile(
     r"|\s*,\s*(?:mate|man|dude|bro)$"
 )
 """Words that end a value; with a capital they belong to it: "Apocalypse Now", "Iron Man"."""
+_MINE = re.compile(r"(?:my|our)(?: own)? ", re.IGNORECASE)
+_POSSESSIVE = re.compile(r"(?:my|our)\s+(?=\S)", re.IGNORECASE)
+_CODE_WORD = re.compile(r"\b(?:here|loop|function|method|class|variable)\b")
+_BETWEEN_LANGUAGES = re.compile(r"[ ,&]+")
+_BETWEEN_NAMES = re.compile(r",\s*(?:and )?|\s+and\s+")
+_ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
+_DAY = re.compile(r"\d|" + "|".join(calendar.month_name[1:]), re.IGNORECASE)
 EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
 MAX_WORDS = 14
 MAX_CHARS = 120
@@ -118,9 +125,9 @@ def thing(value: str) -> str | None:
 
 def thing_of_mine(value: str) -> str | None:
     """As `thing`, and it may begin with "my" or "our"."""
-    own = re.match(r"(?:my|our)(?: own)? ", value, re.IGNORECASE)
-    found = thing(value[own.end() :]) if own else thing(value)
-    return f"{own[0]}{found}" if own and found else found
+    possessive = _MINE.match(value)
+    found = thing(value[possessive.end() :]) if possessive else thing(value)
+    return f"{possessive[0]}{found}" if possessive and found else found
 
 
 def taste(value: str) -> str | None:
@@ -219,8 +226,8 @@ def depersonalise(clause: str) -> str | None:
     `I'm learning Go` → `Is learning Go`; `my car is red` → `Car is red`; `I don't eat meat` → `Does not eat meat`.
     """
     clause = clause.strip()
-    if own := re.match(r"(?:my|our)\s+(?=\S)", clause, re.IGNORECASE):
-        return capital(inner(clause[own.end() :]))
+    if possessive := _POSSESSIVE.match(clause):
+        return capital(inner(clause[possessive.end() :]))
     found = _SUBJECT.match(clause)
     if found is None:
         return None
@@ -258,13 +265,6 @@ _ONE_OFF = re.compile(
     r"from|about|on|regarding|by)\b",
     re.IGNORECASE,
 )
-_VEHICLE = re.compile(
-    r"\b(?:car|bike|motorbike|motorcycle|truck|van|suv|scooter|bicycle|bus|tesla|toyota|honda|ford|bmw|audi|"
-    r"volkswagen|vw|volvo|"
-    r"mazda|nissan|kia|hyundai|renault|peugeot|fiat|skoda|subaru|mercedes|jeep|chevrolet|chevy|prius|vespa|harley|"
-    r"porsche|lexus)\b",
-    re.IGNORECASE,
-)
 _PASTIME = re.compile(
     r"\b(?:piano|guitar|violin|drums|cello|flute|saxophone|trumpet|bass|harp|clarinet|ukulele|keyboard|banjo|accordion|"
     r"chess|tennis|football|soccer|basketball|volleyball|golf|hockey|rugby|cricket|badminton|squash|padel|handball|"
@@ -289,22 +289,13 @@ def style(value: str) -> str | None:
     return None if found.lower().startswith(("an ", "a ")) else found
 
 
-def fan(value: str) -> str | None:
-    """Whose fan: a name."""
-    found = taste(value)
-    return found if found and any(part[0].isupper() for part in found.split()) else None
-
-
-def sort(value: str) -> str | None:
-    """The word before "person": "morning", "cat"."""
-    low = value.lower()
-    return None if low.split()[0] in words("not_sorts") else low
-
-
-def tool(value: str) -> str | None:
-    """What somebody works with."""
-    none = _NOT_TOOLS.match(value) or re.search(r"\b(?:here|loop|function|method|class|variable)\b", value)
-    return None if none or len(value.split()) > 8 else taste(value)
+_VEHICLE = re.compile(
+    r"\b(?:car|bike|motorbike|motorcycle|truck|van|suv|scooter|bicycle|bus|tesla|toyota|honda|ford|bmw|audi|"
+    r"volkswagen|vw|volvo|"
+    r"mazda|nissan|kia|hyundai|renault|peugeot|fiat|skoda|subaru|mercedes|jeep|chevrolet|chevy|prius|vespa|harley|"
+    r"porsche|lexus)\b",
+    re.IGNORECASE,
+)
 
 
 def vehicle(value: str) -> str | None:
@@ -313,22 +304,16 @@ def vehicle(value: str) -> str | None:
     return found if found and _VEHICLE.search(found) else None
 
 
+def tool(value: str) -> str | None:
+    """What somebody works with."""
+    none = _NOT_TOOLS.match(value) or _CODE_WORD.search(value)
+    return None if none or len(value.split()) > 8 else taste(value)
+
+
 def pastime(value: str) -> str | None:
     """A game, a sport or an instrument."""
     found = free(value)
     return found if found and _PASTIME.search(found) and len(found.split()) <= 10 else None
-
-
-def goal(value: str) -> str | None:
-    """What somebody is after."""
-    found = free(re.sub(r"^to ", "", value, flags=re.IGNORECASE))
-    return found if found and len(found.split()) > 1 else None
-
-
-def habit(value: str) -> str | None:
-    """A verb with something after it."""
-    found = free(value)
-    return found if found and len(found.split()) > 1 and not points(found) else None
 
 
 _NO_ORDER = re.compile(
@@ -364,61 +349,15 @@ def languages(value: str) -> str | None:
     """One language or several."""
     plain = _AFTER_LANGUAGE.sub("", trim(value))
     known = words("languages")
-    found = [word for word in re.split(r"[ ,&]+", plain) if word.lower() in known]
-    others = [word for word in re.split(r"[ ,&]+", plain) if word.lower() not in known | words("around_language")]
+    parts = _BETWEEN_LANGUAGES.split(plain)
+    found = [word for word in parts if word.lower() in known]
+    others = [word for word in parts if word.lower() not in known | words("around_language")]
     if not found or others:
         return None
     return " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
 
 
 # --- aims and possessions ------------------------------------------------------------------------------------------------
-
-
-def task(value: str) -> str | None:
-    """What somebody works on, if it says more than "a project"."""
-    found = thing_of_mine(value)
-    if found is None:
-        return None
-    empty = words("pointing") | words("small") | words("conversation") | words("plain")
-    return found if len([word for word in lowered(found) if word not in empty]) >= 2 else None
-
-
-def aim(value: str) -> str | None:
-    """What somebody prepares for or tries: as `taste`, and it may begin with "the"."""
-    bare = re.sub(r"^the ", "", value, flags=re.IGNORECASE)
-    found = taste(bare)
-    if found is None or (bare != value and len([w for w in lowered(found) if w not in words("plain")]) < 2):
-        return None
-    return value[: len(value) - len(bare)] + found
-
-
-def lesson(value: str) -> str | None:
-    """A subject to learn; "how to sort a list" is a question."""
-    found = taste(value)
-    return None if found is None or lowered(found)[0] in ("about", "more", "how", "what", "why") else found
-
-
-def thing_after_year(value: str) -> str | None:
-    """ "final year of law school"."""
-    return free(value) if thing(re.sub(r"^\w+ year (?:of|at|in) ", "", value)) else None
-
-
-def sort_of(value: str) -> str | None:
-    """ "a coffee addict"; no judgement of the moment."""
-    found = trim(value)
-    return found if not words("measures").intersection(lowered(found)[1:2]) and not addresses(found) else None
-
-
-def name_of(value: str) -> str | None:
-    """Something with a name of its own."""
-    found = free(re.sub(r"^the ", "", value, flags=re.IGNORECASE))
-    return trim(value) if found and found[0].isupper() else None
-
-
-def fear(value: str) -> str | None:
-    """What one is afraid of; not of an outcome ("breaking it")."""
-    found = taste(value)
-    return None if found is None or (lowered(found)[0].endswith("ing") and lowered(found)[0] != "flying") else found
 
 
 def about(value: str) -> str | None:
@@ -440,17 +379,6 @@ def state(value: str) -> str | None:
     if not is_short(found) or addresses(found) or lowered(found)[0] in words("at_hand") or _TROUBLE.search(found):
         return None
     return found
-
-
-_REACTION_WORDS = 4  # "horror films", "small talk at parties"; more is a sentence of its own
-
-
-def reaction(value: str) -> str | None:
-    """What is liked or not, where the subject was left out: a thing in the plural or without an article, nothing at hand."""
-    found = taste(value)
-    if not found or lowered(found)[0] in ("the", "a", "an", "to", "when", "how"):
-        return None
-    return found if len(found.split()) <= _REACTION_WORDS else None
 
 
 # --- names ---------------------------------------------------------------------------------------------------------------
@@ -485,7 +413,7 @@ def own_name(value: str) -> str | None:
 
 def names(value: str) -> str | None:
     """As `name`, or several joined by "and"."""
-    parts = re.split(r",\s*(?:and )?|\s+and\s+", trim(value))
+    parts = _BETWEEN_NAMES.split(trim(value))
     found = [name(part) for part in parts]
     return " and ".join(part for part in found if part) if len(parts) <= 4 and all(found) else None
 
@@ -548,20 +476,14 @@ _TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and
 
 
 def trade(value: str) -> str | None:
-    """What somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
+    """Return what somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
     value = trim(value)
-    bare = re.sub(r"^(?:an?|the) ", "", value, flags=re.IGNORECASE)
+    bare = _ARTICLE.sub("", value)
     head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
     if not head or not is_short(value) or addresses(value) or head[0].lower() in words("degrees"):
         return None
     last = head[-1].lower().strip(EDGES)
     return value if last not in words("not_trades") and (last in words("trades") or _TRADE_END.search(last)) else None
-
-
-def job(value: str) -> str | None:
-    """What stands after "my job is"; not a judgement of it."""
-    found = free(re.sub(r"^(?:being |to be )", "", value, flags=re.IGNORECASE))
-    return trade(found) if found and len(found.split()) > 1 else (found if found and trade(found) else None)
 
 
 def field(value: str) -> str | None:
@@ -570,69 +492,45 @@ def field(value: str) -> str | None:
     return None if found is None or lowered(found)[-1] in words("not_fields") else found
 
 
-def business(value: str) -> str | None:
-    """What a business is."""
-    found = free(value)
-    judged = found is None or re.match(r"an? (?:mess|joke|disaster|failure|nightmare|bit|lot|little)\b", found)
-    return None if judged else found
-
-
 # --- body, family --------------------------------------------------------------------------------------------------------
 
-_ALLERGY_SIZE = re.compile(
-    r"^(?:severe|mild|bad|serious|strong|deadly|life-threatening|slight|an?|food|seasonal|terrible|really bad)\b ?",
-    re.IGNORECASE,
-)
 _AGE = re.compile(
     r"(?:sixteen|seventeen|eighteen|nineteen|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-\w+)?)$"
 )
+
+
+def allergen(value: str) -> str | None:
+    """Return what one can be allergic to, in earnest."""
+    found = thing(value)
+    return None if found is None or lowered(found)[0] in words("not_allergens") else found
+
+
 _NOT_KIN = re.compile(
     r"\b(?:meme|joke|video|question|problem|in mind|sitter|food|person|lover|book|movie|name|idea|picture|photo)\b"
 )
 _AFTER_KIN = re.compile(
     r"\s+(?:and|that|to|at home|who)\s+(?:i|we|they|he|she|need|love|want|keep|feed|walk|take)\b.*", re.IGNORECASE
 )
+_ALLERGY_SIZE = re.compile(
+    r"^(?:severe|mild|bad|serious|strong|deadly|life-threatening|slight|an?|food|seasonal|terrible|really bad)\b ?",
+    re.IGNORECASE,
+)
 
 
-def allergen(value: str) -> str | None:
-    """What one can be allergic to, in earnest."""
-    found = thing(value)
-    return None if found is None or lowered(found)[0] in words("not_allergens") else found
+def kin(value: str) -> str | None:
+    """Return who is in the family: "two kids", "a dog named Rex"."""
+    bare = _AFTER_KIN.sub("", value)
+    found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
+    return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
 
 
 def allergy(value: str) -> str | None:
-    """The word before "allergy"."""
+    """Return the word before "allergy"."""
     value = value.strip()
     while (shorter := _ALLERGY_SIZE.sub("", value)) != value:
         value = shorter
     none = value.lower() in ("", "no", "any", "some", "many", "several", "lots of")
     return None if none else allergen(value)
-
-
-def food(value: str) -> str | None:
-    """What one can leave on the plate."""
-    found = thing(value)
-    if found is None or found.lower() in words("not_food") or lowered(found)[0] in ("much", "enough", "out"):
-        return None
-    return found if len(found.split()) <= 8 else None
-
-
-def diet(value: str) -> str | None:
-    """A word for a diet, in lower case."""
-    bare = re.sub(r"^a ", "", value.strip().lower())
-    return f"a {bare}" if bare in ("teetotaler", "teetotaller") else bare
-
-
-def diet_plan(value: str) -> str | None:
-    """ "a keto diet"."""
-    none = re.search(r"\b(?:this|that|your|my|no|same|new|different|strict)\b (?:\w+ )?diet$", value, re.IGNORECASE)
-    return None if none else trim(value)
-
-
-def years(value: str) -> str | None:
-    """The age of somebody who can write."""
-    value = value.lower()
-    return value if (value.isdigit() and 5 <= int(value) <= 120) or _AGE.match(value) else None
 
 
 def age(value: str) -> str | None:
@@ -642,18 +540,10 @@ def age(value: str) -> str | None:
     return value if known else None
 
 
-def kin(value: str) -> str | None:
-    """Who is in the family: "two kids", "a dog named Rex"."""
-    bare = _AFTER_KIN.sub("", value)
-    found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
-    return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
-
-
 def day(value: str) -> str | None:
     """A day of the year; a relative one ("tomorrow") has been resolved before."""
     found = free(value)
-    months = "|".join(calendar.month_name[1:])
-    return found if found and re.search(rf"\d|{months}", found, re.IGNORECASE) else None
+    return found if found and _DAY.search(found) else None
 
 
 CHECKS: Mapping[str, Check] = {
@@ -662,16 +552,8 @@ CHECKS: Mapping[str, Check] = {
         thing,
         taste,
         as_is,
-        task,
         about,
-        aim,
-        lesson,
-        fear,
-        thing_after_year,
         state,
-        reaction,
-        sort_of,
-        name_of,
         own_name,
         thing_of_mine,
         free,
@@ -680,26 +562,16 @@ CHECKS: Mapping[str, Check] = {
         place,
         destination,
         trade,
-        job,
         field,
-        business,
         allergen,
-        allergy,
-        food,
-        diet,
-        diet_plan,
-        years,
         age,
-        kin,
         day,
         style,
-        sort,
-        fan,
         tool,
         vehicle,
+        kin,
+        allergy,
         pastime,
-        goal,
-        habit,
         order,
         languages,
     )

@@ -6,6 +6,7 @@ The tagger marks each word; a statement is a run of words worth keeping on one l
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -14,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from app.languages import ends_unfinished, function_word
+from app.languages import ends_unfinished, function_word, language
 from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
 from app.memory.chinese_clauses import complete_clauses
 from app.memory.extract_clauses import MASK, masked
-from app.memory.extract_dates import find_date
+from app.memory.extract_dates import FoundDate, find_spoken_date
 from app.memory.extract_grammar import capital, depersonalise
 from app.memory.tagger import (
     FRAMES,
@@ -59,6 +60,11 @@ _MAX_CONFIDENCE = 0.9
 _CLOSING = ")%"
 _TITLES = frozenset({"dr", "dra", "prof", "mr", "mrs", "ms", "st", "sr", "sra", "mme"})
 """Abbreviations before a name, whose full stop ends no sentence."""
+_LOOSE_SIGNS = " ,;:，、"
+_RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through |(?:mornings|afternoons|evenings|nights)\b)")
+"""What follows the first day of several."""
+_NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|just|only)$", re.IGNORECASE)
+_LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
 AT_ONCE = 2
 """Messages whose tags are kept."""
 
@@ -206,14 +212,10 @@ class SpanReading(NamedTuple):
 
 def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
     """Return the tagger's probabilities of the words between two places of a message, or 1 where there are none."""
-    places = [
-        index
-        for index, (first, last) in enumerate(zip(message.words.starts, message.words.ends, strict=True))
-        if first < end and last > start
-    ]
-    if not places:
+    first, last = bisect_right(message.words.ends, start), bisect_left(message.words.starts, end)
+    if first >= last:
         return SpanReading(1.0, 1.0)
-    return SpanReading(_sum_own_frames(message.frames[places]), _average_upper_half(message.keep[places]))
+    return SpanReading(_sum_own_frames(message.frames[first:last]), _average_upper_half(message.keep[first:last]))
 
 
 def _sum_own_frames(frames: Floats) -> float:
@@ -240,7 +242,7 @@ def is_fragment(quote: str, code: str) -> bool:
 
 
 def build_candidates(
-    statements: Sequence[UserStatement], text: str, now: datetime, *, english: bool
+    statements: Sequence[UserStatement], text: str, now: datetime, *, code: str
 ) -> list[MemoryCandidate]:
     """Return a candidate for each statement, in the user's own words with pronouns and days resolved.
 
@@ -248,7 +250,7 @@ def build_candidates(
         statements: what was found in the message.
         text: the message as it came.
         now: when it was said, in the user's zone.
-        english: whether the message is in English; other languages keep their pronouns.
+        code: the message's language; other languages than English keep their pronouns, and "" has no dates.
     """
     candidates: list[MemoryCandidate] = []
     injected = injected_spans(text)
@@ -258,11 +260,15 @@ def build_candidates(
         if kind is None or span is None or any(start < span[1] and span[0] < end for start, end in injected):
             continue
         quote = " ".join(text[span[0] : span[1]].split())
-        when = find_date(quote, now, past=False) if english else None
-        resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
-        content = (depersonalise(resolved) if english else None) or capital(resolved)
-        if " " not in content and content.isascii():
-            continue  # "my brother" alone says nothing
+        when = find_spoken_date(quote, code, now)
+        repeats = language(code or "en").pattern("repeats")
+        if when is not None and (repeats.search(quote[: when.start]) or _RANGE.match(quote, when.end)):
+            when = None
+        content = _resolve_words(quote, when, english=code in ("", "en"))
+        if content is None or (" " not in content and content.isascii()):
+            continue  # "my brother" or "next week" alone says nothing
+        if when is not None and kind == "fact":
+            kind = "event"
         draft = make_candidate(
             content,
             kind,
@@ -275,3 +281,18 @@ def build_candidates(
         )
         candidates += placed([draft], text, *span)
     return candidates
+
+
+def _resolve_words(quote: str, when: FoundDate | None, *, english: bool) -> str | None:
+    """Return a statement without its first person and with its day, or None where it says nothing but the day."""
+    if when is None:
+        return (depersonalise(quote) if english else None) or capital(quote)
+    before, after = _NEARLY.sub("", quote[: when.start].rstrip(_LOOSE_SIGNS)), quote[when.end :].lstrip(_LOOSE_SIGNS)
+    if not before and not after:
+        return None
+    if not english:
+        return f"{capital(quote)} ({when.iso})"
+    linked = _LINK.search(before) is not None  # "by 3 March", not "by on 3 March"
+    words = (before, when.iso if linked else when.phrase, after) if before else (after, when.phrase)
+    resolved = " ".join(part for part in words if part)
+    return depersonalise(resolved) or capital(resolved)

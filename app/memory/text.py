@@ -188,9 +188,12 @@ def names(text: str) -> list[str]:
     return list(found)[:MAX_NAMES]
 
 
+_NO_WORD = re.compile(r"\W+")
+
+
 def slug(name: str) -> str:
     """The id of an entity that is known by its name only: "Gai Media" → "gai-media", as extraction makes them."""
-    return re.sub(r"\W+", "-", name.lower()).strip("-")
+    return _NO_WORD.sub("-", name.lower()).strip("-")
 
 
 def _plain_words(text: str) -> list[str]:

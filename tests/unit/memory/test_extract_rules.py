@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.memory.extract import read, rules
+from app.memory.extract import fill_template, read, rules
 from app.memory.extract_grammar import words
 from tests.support.tables import each_of
 
@@ -18,16 +18,18 @@ def test_all_rules_are_read() -> None:
 
 def test_what_a_rule_says_comes_from_its_pattern() -> None:
     for rule in rules():
-        fields = set(re.findall(r"\{\+?(\w+?)>?\}", f"{rule.content} {rule.subject} {rule.predicate or ''}"))
-        assert {field.lower() for field in fields} <= set(rule.pattern.groupindex), rule.content
-        assert 0 < rule.importance <= 1
-        assert 0 < rule.confidence <= 1
+        for made in rule.statements:
+            fields = set(re.findall(r"\{\+?(\w+?)>?\}", f"{made.content} {made.subject} {made.predicate or ''}"))
+            assert {field.lower() for field in fields} <= set(rule.pattern.groupindex), made.content
+            assert 0 < made.importance <= 1
+            assert 0 < made.confidence <= 1
 
 
 def test_a_part_that_repeats_never_holds_a_part_that_repeats_freely() -> None:
     """`(?:…+)+` takes exponential time on what does not match."""
     for rule in rules():
-        assert not re.search(r"[+*]\)[+*]", rule.pattern.pattern.replace(" )*", "").replace("+ ){", "")), rule.content
+        pattern = rule.pattern.pattern
+        assert not re.search(r"[+*]\)[+*]", pattern.replace(" )*", "").replace("+ ){", "")), pattern
 
 
 @each_of(
@@ -48,7 +50,8 @@ def test_a_bad_line_is_refused(line: str) -> None:
 
 def test_fields() -> None:
     rule = read("my (?P<who>dog|cat) (?P<v>.+)(?P<tail> x)? => {Who}: {v>}{+tail} ; pet 0.5 free")[0]
-    filled = rule.fill(rule.content, {"who": "dog", "v": "watch my door", "tail": ""})
+    (made,) = rule.statements
+    filled = fill_template(made, made.content, {"who": "dog", "v": "watch my door", "tail": ""})
     assert filled == "Dog: watches their door"
 
 

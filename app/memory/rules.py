@@ -1,0 +1,76 @@
+"""Rules that read a slot from a clause with certainty: a pattern that the whole clause must fit, and the statements it makes.
+
+`rules.txt` has the English ones and tells the form; `[facts]` of app/languages/<code>.txt has those of the other languages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import NamedTuple, cast, get_args
+
+from msgspec import Struct
+
+from app.store.kinds import LearnedKind
+
+CONFIDENCE = 0.9
+"""The confidence of a rule that names none."""
+
+
+class RuleStatement(Struct, frozen=True):
+    """A statement that a rule makes. `kind`, `tag` and the rest as in `MemoryCandidate`; the check named `check` judges and
+    trims the value, the first of the groups `value` that is there. `optional`: it may find no value. `constant`: the value
+    itself. `ends`: what is no longer so (`works_at:{v}`)."""
+
+    content: str
+    tag: str
+    importance: float
+    check: str
+    optional: bool
+    value: tuple[str, ...] = ("v",)
+    constant: str = ""
+    predicate: str | None = None
+    subject: str = "user"
+    kind: LearnedKind = "fact"
+    ends: tuple[str, ...] = ()
+    confidence: float = CONFIDENCE
+    correction: bool = False
+
+
+class Rule(NamedTuple):
+    """A pattern with the statements of a clause that fits it; the later ones count only where their value is there."""
+
+    pattern: re.Pattern[str]
+    statements: tuple[RuleStatement, ...]
+
+
+def read_rule(pattern: str, statements: str, checks: Container[str]) -> Rule:
+    """Return the rule of one line, its parts put in. Raises `ValueError` for a line that is not in the form of a rule."""
+    return Rule(
+        re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
+        tuple(_read_statement(text, checks) for text in statements.split(" && ")),
+    )
+
+
+def _read_statement(text: str, checks: Container[str]) -> RuleStatement:
+    content, semicolon, options = text.rpartition(" ; ")
+    tag, importance, check, *more = (*options.split(), "", "", "")[: max(3, len(options.split()))]
+    named = dict(option.split("=", 1) for option in more if "=" in option)
+    kind = named.get("kind", "fact")
+    if not semicolon or check.rstrip("?") not in checks or kind not in get_args(LearnedKind):
+        raise ValueError(f"a rule gives `content ; tag importance check …` with a known check and kind, not {text!r}")
+    return RuleStatement(
+        content,
+        tag,
+        float(importance),
+        check.rstrip("?"),
+        check.endswith("?"),
+        tuple(named.get("value", "v").split("|")),
+        named.get("is", "").replace("_", " "),
+        named.get("predicate"),
+        named.get("subject", "user"),
+        cast(LearnedKind, kind),
+        tuple(named["ends"].split(",")) if "ends" in named else (),
+        float(named.get("confidence", CONFIDENCE)),
+        "correction" in more,
+    )
