@@ -19,8 +19,8 @@ RARE_SHARE = 0.02
 LEAST_SHARE = 0.125
 """The least weight of the shared words, as a share of the weight of all words of the item: one of eight equally rare ones.
 With .2 "I drive a blue VW Golf to the office" does not find "The Golf needs new tyres"."""
-MOST_LATER = 2
-"""Most later messages of an item: the latest ones."""
+MOST_LATER = 4
+"""Most later messages of an item, the latest ones: twice as many as are quoted, for questions among them say nothing."""
 
 
 class LaterMentions(NamedTuple):

@@ -72,7 +72,7 @@ def test_neither_earlier_nor_unrelated_messages_nor_answers_nor_memories_are_fou
 
 def test_the_last_ones_are_told_the_latest_last() -> None:
     rows = with_filler(make_row(1, "Drives a Golf", kind=MEMORY_KIND), *(make_row(n, f"Golf {n}") for n in range(2, 7)))
-    assert find(rows, 1) == [5, 6][-MOST_LATER:]
+    assert find(rows, 1) == [2, 3, 4, 5, 6][-MOST_LATER:]
 
 
 def test_what_stands_in_the_prompt_is_not_told_again() -> None:
