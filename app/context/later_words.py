@@ -22,6 +22,7 @@ from app.context.pack import Packed, Reason, Verdict
 from app.context.retrieve import LaterMessages
 from app.memory.changes import MAX_CHARS, has_change_sign, shares_words
 from app.memory.extract_clauses import find_own_words
+from app.memory.speakers import is_bot
 from app.store.kinds import DOUBTABLE
 from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
@@ -144,7 +145,7 @@ def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRo
     """
     selected = []
     for row in messages:
-        if is_bare_question(row.content):
+        if is_bare_question(row.content) or (row.name is not None and is_bot(row.name)):
             continue
         own_words = find_own_words(row.content)
         is_unmixed = len(own_words) == len(row.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -153,5 +154,6 @@ def build_memory_places(items: Sequence[UUID], ats: Sequence[datetime]) -> Place
 
 
 def speaker_mark(name: str) -> int:
-    """How a place marks who spoke: by the first of his names, lower case."""
-    return int.from_bytes(sha256(name.split(" ")[0].lower().encode()).digest()[:4], "big")
+    """How a place marks who spoke: by the first of his names, lower case ("ann" of "Ann_Smith")."""
+    first = re.sub("[_.-]+", " ", name).split(" ")[0]
+    return int.from_bytes(sha256(first.lower().encode()).digest()[:4], "big")

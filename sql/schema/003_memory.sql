@@ -203,7 +203,7 @@ CREATE FUNCTION agent_data.item_place(
     SELECT uuid_send(p_item) || uuid_send(COALESCE(p_session, '00000000-0000-0000-0000-000000000000')) || timestamptz_send(p_at)
         || int4send(COALESCE(p_turn, 0)) || int4send(COALESCE(p_tokens, 0)) || int2send(COALESCE(p_role, 9::smallint))
         || int2send(p_kind)
-        || CASE WHEN p_name <> '' THEN substring(sha256(convert_to(lower(split_part(p_name, ' ', 1)), 'UTF8')) FOR 4)
+        || CASE WHEN p_name <> '' THEN substring(sha256(convert_to(lower(split_part(regexp_replace(p_name, '[_.-]+', ' ', 'g'), ' ', 1)), 'UTF8')) FOR 4)
            ELSE '\x00000000' END
 $$;
 
