@@ -64,6 +64,12 @@ def test_a_bare_question_is_no_later_word(text: str, is_quoted: bool) -> None:
     assert bool(words.words) is is_quoted
 
 
+def test_a_bots_words_are_not_the_users() -> None:
+    bot = row(9, "I am a bot, I have sold your Golf.")._replace(name="car_bot")
+    _, words = attach_later_words(PACKED, (), {GOLF.id.hex: [GAVE, bot]}, (), ROOM, count)
+    assert words.messages == [GAVE.item_id]
+
+
 def test_questions_do_not_displace_what_was_said() -> None:
     questions = [row(number, "Where is my Golf?") for number in (9, 10)]
     _, words = attach_later_words(PACKED, (), {GOLF.id.hex: [GAVE, *questions]}, (), ROOM, count)
