@@ -132,9 +132,9 @@ def render(
         lines.append(f"{day.isoformat()}{_whose(turns[0])}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
     told_lines = list(deeds)
-    for heading, own in ((WISHES, wishes), (ABOUT, known), (OTHERS, others), (NOTE, lines)):
-        if own:
-            told_lines += [heading, *own]
+    for heading, section in ((WISHES, wishes), (ABOUT, known), (OTHERS, others), (NOTE, lines)):
+        if section:
+            told_lines += [heading, *section]
     told_lines += after
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 

@@ -92,8 +92,8 @@ def attach_later_words(
         memory = item if item.source == "memory" else memory_by_message.get(item.id)
         if item.source == "message":
             signed = [row for row in messages if has_change_sign(row.content)]
-            own = _select_later_of(memory, later) if memory is not None else []
-            chosen.add(item.id, None, signed[-MOST_QUOTED:] or own)
+            of_memory = _select_later_of(memory, later) if memory is not None else []
+            chosen.add(item.id, None, signed[-MOST_QUOTED:] or of_memory)
         elif memory is not None:
             chosen.add(item.id, item.id, _select_later_of(memory, later))
     if not chosen.words and not chosen.left_out:

@@ -448,8 +448,8 @@ def _drop_repeated(items: Sequence[Candidate]) -> list[Candidate]:
         item
         for number, item in enumerate(items)
         if not any(
-            words[number] < other_words or (words[number] == other_words and other < number)
-            for other, other_words in enumerate(words)
+            words[number] < other_words or (words[number] == other_words and place < number)
+            for place, other_words in enumerate(words)
         )
     ]
 

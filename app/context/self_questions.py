@@ -40,7 +40,10 @@ def _read_questions() -> list[_Questions]:
             words[code] = frozenset(tail.split())
         else:
             patterns[code].append(f"(?:{tail})" if code in UNSPACED else rf"\b(?:{tail})(?!\w)")
-    return [_Questions(words[code], code not in UNSPACED, re.compile("|".join(own))) for code, own in patterns.items()]
+    return [
+        _Questions(words[code], code not in UNSPACED, re.compile("|".join(alternatives)))
+        for code, alternatives in patterns.items()
+    ]
 
 
 def asks_for_everything(text: str) -> bool:
@@ -51,10 +54,10 @@ def asks_for_everything(text: str) -> bool:
     """
     if len(text) > MAX_CHARS:
         return False
-    spoken = frozenset(_WORD.findall(text))
+    message_words = frozenset(_WORD.findall(text))
     for questions in _read_questions():
         if questions.is_spaced:
-            has_word = not questions.words.isdisjoint(spoken)
+            has_word = not questions.words.isdisjoint(message_words)
         else:
             has_word = not text.isascii() and any(word in text for word in questions.words)
         if has_word and questions.pattern.search(text) is not None:

@@ -318,13 +318,13 @@ class Learner(Struct):
             return list(exchanges)
         own_names = (await self.store.read_speakers(job.tenant, job.user, job.session))[1]
         others = SessionSpeakers(names, own_names).find_others()
-        spoken: list[Told] = []
+        attributed: list[Told] = []
         for exchange, messages in exchanges:
             name = find_prefix(exchange.user_text) or ""
             if others.get(name, "") is not None:
                 text = strip_prefix(exchange.user_text)
-                spoken.append((replace(exchange, user_text=text, speaker=others.get(name)), messages))
-        return spoken
+                attributed.append((replace(exchange, user_text=text, speaker=others.get(name)), messages))
+        return attributed
 
     async def _find_restated(self, job: LearnJob, exchanges: Sequence[Told]) -> set[UUID]:
         """Return the messages that are only said again: what came with the first turn of a session may be another one's
@@ -461,8 +461,8 @@ def _shift_span(candidate: MemoryCandidate, prefix_chars: int) -> MemoryCandidat
 
 def _select_of_speaker(earlier: Sequence[Earlier], speaker: str | None) -> list[Earlier]:
     """Return the earlier statements that a speaker may set right, as the speaker would say them."""
-    own = [(statement, find_own_triple(statement.triple, speaker)) for statement in earlier]
-    return [Earlier(statement.quote, triple) for statement, triple in own if triple is not None]
+    triples = [(statement, find_own_triple(statement.triple, speaker)) for statement in earlier]
+    return [Earlier(statement.quote, triple) for statement, triple in triples if triple is not None]
 
 
 def _claims(draft: Draft) -> list[tuple[str, str]]:

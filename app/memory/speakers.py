@@ -54,7 +54,7 @@ class SessionSpeakers(NamedTuple):
 
         Spellings of one name ("Ann_Smith", "ann smith", "Ann") have the label of the first one.
         """
-        own = {normalize_name(name) for name in self.own_names}
+        own_keys = {normalize_name(name) for name in self.own_names}
         people: dict[str, str] = {}
         keys: dict[str, str] = {}
         others: dict[str, str | None] = {}
@@ -66,11 +66,11 @@ class SessionSpeakers(NamedTuple):
                 others[name] = None
                 continue
             keys[name] = key = _find_spelling(key, people) or key
-            people.setdefault(key, _make_label(name))
+            people.setdefault(key, _format_label(name))
         if len(people) == 1 and not any(_is_unnamed(name) for name in self.names):
             return others
         for name, key in keys.items():
-            if key not in own and _find_spelling(key, dict.fromkeys(own, "")) is None:
+            if key not in own_keys and _find_spelling(key, own_keys) is None:
                 others[name] = people[key]
         return others
 
@@ -110,20 +110,20 @@ def normalize_name(name: str) -> str:
     return _SEPARATORS.sub(" ", plain).strip()
 
 
-def _find_spelling(key: str, known: dict[str, str]) -> str | None:
+def _find_spelling(key: str, keys: Collection[str]) -> str | None:
     """Return the known name that this one is another spelling of: the same words, or the first of them, if only one fits."""
-    if key in known:
+    if key in keys:
         return key
     words = key.split()
     fitting = [
-        other
-        for other in known
-        if other and (other.split() == words[: len(other.split())] or words == other.split()[: len(words)])
+        candidate
+        for candidate in filter(None, keys)
+        if candidate.split() == words[: len(candidate.split())] or words == candidate.split()[: len(words)]
     ]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _make_label(name: str) -> str:
+def _format_label(name: str) -> str:
     """Return a name as it is shown."""
     label = _SEPARATORS.sub(" ", name[:NAME_CHARS]).strip(" :").replace(":", "")
     return label.title() if label.islower() else label
@@ -159,11 +159,11 @@ def find_own_triple(triple: Triple, label: str | None) -> Triple | None:
     """
     if label is None:
         return triple
-    own = slug(label) or normalize_name(label)
-    if triple.subject == own:
+    subject = slug(label) or normalize_name(label)
+    if triple.subject == subject:
         return Triple(USER, triple.predicate, triple.value)
-    if triple.subject.startswith(f"{own}."):
-        return Triple(triple.subject[len(own) + 1 :], triple.predicate, triple.value)
+    if triple.subject.startswith(f"{subject}."):
+        return Triple(triple.subject[len(subject) + 1 :], triple.predicate, triple.value)
     return None
 
 

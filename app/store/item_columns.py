@@ -154,6 +154,6 @@ def build_memory_places(items: Sequence[UUID], ats: Sequence[datetime]) -> Place
 
 
 def speaker_mark(name: str) -> int:
-    """How a place marks who spoke: by the first of his names, lower case ("ann" of "Ann_Smith")."""
+    """Return the number by which a place marks who spoke: that of the first name in lower case ("ann" of "Ann_Smith")."""
     first = re.sub("[_.-]+", " ", name).split(" ")[0]
     return int.from_bytes(sha256(first.lower().encode()).digest()[:4], "big")

@@ -1,4 +1,4 @@
-"""Who of a session's named speakers is the user, and what becomes of what the others state."""
+"""The user is told from the other named speakers of a session, and their statements are kept as theirs."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def test_a_prefix_is_left_out() -> None:
 
 def test_statements_of_another_speaker_are_about_that_speaker() -> None:
     home = make_candidate("Lives in York", "fact", importance=0.7, confidence=0.9, tag="t", value="York")
-    own = Triple("user", "lives_in", "York")
+    home_triple = Triple("user", "lives_in", "York")
     kin = Triple("wife", "name", "Eve")
     first, second = attribute(
         [
-            replace(home, triple=own, ends=(Ended("user", "works_at", None),), doubts=("gym",)),
+            replace(home, triple=home_triple, ends=(Ended("user", "works_at", None),), doubts=("gym",)),
             replace(home, triple=kin),
         ],
         "Ann Smith",
@@ -94,8 +94,11 @@ def test_statements_of_another_speaker_are_about_that_speaker() -> None:
     assert first.triple == Triple("ann-smith", "lives_in", "York")
     assert first.ends == (Ended("ann-smith", "works_at", None),)
     assert second.triple == Triple("ann-smith.wife", "name", "Eve")
-    assert [find_own_triple(each.triple, "Ann Smith") for each in (first, second) if each.triple] == [own, kin]
-    assert find_own_triple(own, "Ann Smith") is None
+    assert [find_own_triple(statement.triple, "Ann Smith") for statement in (first, second) if statement.triple] == [
+        home_triple,
+        kin,
+    ]
+    assert find_own_triple(home_triple, "Ann Smith") is None
 
 
 def test_wishes_and_conclusions_of_another_speaker_are_not_learned() -> None:
