@@ -59,6 +59,7 @@ from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Scope, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
 from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, answer_text, query_of, text_of
 from app.context.worth import PRICES, PROFILE_TOKENS, Rate
+from app.languages import heard
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenCounter, Tokenizers, supplied_tokens
@@ -330,6 +331,7 @@ class Compiler:
             {*visible, *reading.request.gone},
             room,
             self._layouts.counted(scale),
+            asks_of_user=heard(reading.query).first_person,
         )
         return chosen._replace(packed=packed, later=words)
 

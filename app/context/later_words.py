@@ -63,6 +63,8 @@ def attach_later_words(
     visible: Collection[UUID],
     room: int,
     count: Count,
+    *,
+    asks_of_user: bool = False,
 ) -> tuple[Packed, LaterWordsShown]:
     """Choose the later words behind each line, and leave out the memories for which there is no room.
 
@@ -73,7 +75,9 @@ def attach_later_words(
         visible: Items that the prompt shows already.
         room: Tokens that are left.
         count: Counts the tokens of a text.
+        asks_of_user: Whether the request is about the user; then a message has the later words of its memory, too.
     """
+    later = _drop_questions(later)
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
     for fact in facts:
         if fact.memory is not None and (messages := later.get(fact.memory.hex)):
@@ -92,8 +96,8 @@ def attach_later_words(
         memory = item if item.source == "memory" else memory_by_message.get(item.id)
         if item.source == "message":
             signed = [row for row in messages if has_change_sign(row.content)]
-            of_memory = _select_later_of(memory, later) if memory is not None else []
-            chosen.add(item.id, None, signed[-MOST_QUOTED:] or of_memory)
+            of_memory = _select_later_of(memory, later) if asks_of_user and memory is not None else []
+            chosen.add(item.id, None, signed or of_memory[-1:])
         elif memory is not None:
             chosen.add(item.id, item.id, _select_later_of(memory, later))
     if not chosen.words and not chosen.left_out:
@@ -145,13 +149,21 @@ def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRo
     """
     selected = []
     for row in messages:
-        if is_bare_question(row.content) or (row.name is not None and is_bot(row.name)):
-            continue
         own_words = find_own_words(row.content)
         is_unmixed = len(own_words) == len(row.content)
         if own_words and len(own_words) <= MAX_CHARS and (is_unmixed or shares_words(text, [own_words])):
             selected.append(row)
-    return selected[-MOST_QUOTED:]
+    return selected
+
+
+def _drop_questions(later: LaterMessages) -> LaterMessages:
+    """Return the latest messages of each item, without bare questions and what bots say."""
+    return {
+        item: [
+            row for row in messages if not is_bare_question(row.content) and (row.name is None or not is_bot(row.name))
+        ][-MOST_QUOTED:]
+        for item, messages in later.items()
+    }
 
 
 def is_bare_question(text: str) -> bool:

@@ -79,9 +79,11 @@ def test_questions_do_not_displace_what_was_said() -> None:
 def test_a_message_in_place_of_its_memory_has_the_memorys_later_words() -> None:
     source = message(7, "Ich fahre einen Golf")
     dropped = Verdict(scored(GOLF, 0.4), Reason.DUPLICATE, source.id)
-    _, words = attach_later_words(Packed((scored(source, 0.9),), (dropped,), 10), (), LATER, (), ROOM, count)
+    packed = Packed((scored(source, 0.9),), (dropped,), 10)
+    _, words = attach_later_words(packed, (), LATER, (), ROOM, count, asks_of_user=True)
     assert words.messages == [GAVE.item_id]
     assert list(words.words) == [source.id]
+    assert attach_later_words(packed, (), LATER, (), ROOM, count)[1] is NONE_SHOWN
 
 
 def test_without_room_it_is_left_out() -> None:
