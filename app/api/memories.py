@@ -215,6 +215,9 @@ class MemoryOut(BaseModel):
     subject: str | None
     predicate: str | None
     object: str | None
+    speaker: str | None = Field(
+        description="Whom it is about, where that is another named speaker of a session; null: the user."
+    )
     metadata: dict[str, Any]
     details: dict[str, Any]
     learned_by: MemoryOrigin | None = Field(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from app.context.self_questions import asks_for_everything
 from app.languages import function_word
 from app.store.user_profile import StandingFact
 from app.text_cache import of_texts
@@ -34,8 +35,6 @@ ANSWER_WORDS = 14
 """Words up to which a message that asks for one thing asks for nothing else."""
 ANSWER_CHARS = 100
 """Characters up to which it does, where somebody else is asked about: as many words of seven letters."""
-WHOLE_WORDS = 24
-"""Words up to which a message is taken to ask for all that is known of the user; a longer one only mentions that."""
 FACTS_KEPT = 4096
 """Facts whose words are kept ready, 1 KB each: those of some hundred users."""
 LEAST_CHARS = 3
@@ -105,7 +104,6 @@ class _Topic(NamedTuple):
 class _Language(NamedTuple):
     anything: re.Pattern[str]
     opening: re.Pattern[str]
-    whole: re.Pattern[str]
     past: re.Pattern[str]
     asks: Sequence[tuple[frozenset[str], re.Pattern[str]]]
     of: Sequence[tuple[frozenset[str], re.Pattern[str]]]
@@ -125,7 +123,8 @@ def read(text: str) -> MessageTopics:
     text = " ".join(text.lower().replace("’", "'").split())
     asked: set[str] = set()
     people: set[str] = set()
-    whole = past = only = False
+    past = only = False
+    whole = asks_for_everything(text)
     alone = _ENDS.sub("", text)
     words = len(alone.split())
     spoken = _WORD.findall(text)
@@ -135,7 +134,6 @@ def read(text: str) -> MessageTopics:
         if language.anything.search(text) is None:  # one look instead of thirty: most messages are in no other language
             continue
         question = language.opening.sub("", alone)
-        whole = whole or (words <= WHOLE_WORDS and language.whole.search(text) is not None)
         past = past or language.past.search(text) is not None
         for predicates, pattern in language.asks:
             if pattern.search(text):
@@ -333,7 +331,7 @@ def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
     topics = [topic(names, words) for names, words in table["topics"].items()]
     any_topic = topic("", [each for words in table["topics"].values() for each in words])
     brings, abroad = pattern(table["brings"]), pattern(table["abroad"])
-    whole, past = pattern(table["whole"]), pattern(table["past"])
-    every = [whole, past, *(own for _, own in (*asks, *relations))]
+    past = pattern(table["past"])
+    every = [past, *(own for _, own in (*asks, *relations))]
     bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
-    return _Language(pattern(bare), opening, whole, past, asks, of, topics, any_topic, brings, abroad, relations)
+    return _Language(pattern(bare), opening, past, asks, of, topics, any_topic, brings, abroad, relations)

@@ -41,15 +41,25 @@ from app.context.layout import (
     supply_history,
     visible_from,
 )
-from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
+from app.context.notes import (
+    MORE_TOKENS,
+    NOTHING_SINCE,
+    EndedSince,
+    NoteLines,
+    doubtful,
+    habits_for,
+    since_then,
+    tell_rest,
+)
 from app.context.pack import UNDEFINED, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, SearchRequest, SearchResult
 from app.context.resolution import Inquiry
-from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
+from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Scope, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
 from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, answer_text, query_of, text_of
-from app.context.worth import PRICES, Rate
+from app.context.worth import PRICES, PROFILE_TOKENS, Rate
+from app.languages import heard
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenCounter, Tokenizers, supplied_tokens
@@ -107,7 +117,7 @@ class Compiler:
         self._vector_wait_s = vector_wait_s
         self._price: Price = price
         note_tokens = of_texts(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
-        self._layouts = Layouts(memory_cap, budgets, questions, note_tokens)
+        self._layouts = Layouts(memory_cap, budgets, questions, note_tokens, self._price)
 
     def _price_of(self, request: CompileRequest, profile: Profile) -> Rate | None:
         """Of this prompt; None where the profile knows no likelihoods, and fills what there is."""
@@ -227,10 +237,11 @@ class Compiler:
         if not layout.room and fact_memories and request.search:  # the facts say all that is asked for
             later = await self._retriever.find_later(request.scope, fact_memories)
             retrieved = retrieved._replace(later=later) if later else retrieved
-        if layout.room > 0 and reading.asked.text and request.search:
-            scope = replace(request.scope, history=reading.topics.past)
-            if request.path:
-                scope = replace(scope, visible_from=visible_from(request, reading.story))
+        lists_all = reading.topics.whole and layout.room > 0 and request.search
+        if lists_all:
+            retrieved = await self._retriever.list_statements(_scope_of(request, reading), fact_memories)
+        if layout.room > 0 and reading.asked.text and request.search and not retrieved.candidates:
+            scope = replace(_scope_of(request, reading), history=reading.topics.past)
             sought = Wanted(
                 layout.room,
                 further=" ".join(habits.further),
@@ -270,6 +281,11 @@ class Compiler:
         related = learned.known.related if learned is not None else frozenset[str]()
         price = self._price_of(request, profile) if found.retrieved.asked else None
         scored = score(items, QuerySignals.of(asked, related), profile, request.now, likely=price is not None)
+        order = profile.order
+        if found.retrieved.beyond_list is not None:  # the order of the list is the order of importance
+            scored = [item._replace(score=float(len(scored) - number)) for number, item in enumerate(scored)]
+            order = "score"
+            room = min(room, PROFILE_TOKENS[request.price or self._price] - layout.shares.facts) - MORE_TOKENS
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
@@ -280,7 +296,7 @@ class Compiler:
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
             meter,
-            order=profile.order,
+            order=order,
             visible=visible,
             visible_hashes=_standing_there(items, [*request.messages, *reading.story.messages]),
             suppressed=request.gone,
@@ -315,6 +331,7 @@ class Compiler:
             {*visible, *reading.request.gone},
             room,
             self._layouts.counted(scale),
+            asks_of_user=heard(reading.query).first_person,
         )
         return chosen._replace(packed=packed, later=words)
 
@@ -323,6 +340,8 @@ class Compiler:
         request, packed, scale = reading.request, chosen.packed, reading.figures.scale
         later = chosen.later
         lines, account = self._layouts.say(reading, found.learned, chosen.layout, packed, later)
+        if (beyond := found.retrieved.beyond_list) is not None:
+            tell_rest(lines, packed, beyond, self._layouts.counted(scale))
         items = [each.candidate for each in packed.chosen]
         deeds = [each.sentence for each in request.deeds]
         text = render(
@@ -396,6 +415,11 @@ class Compiler:
             considered=considered,
             claimed=learned.values if learned is not None else {},
         )
+
+
+def _scope_of(request: CompileRequest, reading: Reading) -> Scope:
+    """Return whose memory is asked, with the turns of the session that the prompt has."""
+    return replace(request.scope, visible_from=visible_from(request, reading.story)) if request.path else request.scope
 
 
 def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:

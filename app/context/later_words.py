@@ -7,6 +7,7 @@ computation over plain values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from types import MappingProxyType
@@ -14,15 +15,30 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.context.assemble import neutralise
+from app.context.bearing import read
+from app.context.candidates import Candidate
 from app.context.notes import Count
 from app.context.pack import Packed, Reason, Verdict
 from app.context.retrieve import LaterMessages
 from app.memory.changes import MAX_CHARS, has_change_sign, shares_words
 from app.memory.extract_clauses import find_own_words
+from app.memory.speakers import is_bot
 from app.store.kinds import DOUBTABLE
 from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
 
+MOST_QUOTED = 2
+"""Most later messages behind a line: the latest ones."""
+_QUESTION_MARKS = ("?", "？", "؟")
+_CLAUSE_END = re.compile(r"[,;:.!?，。；：！？–—]")
+_WORD = re.compile(r"[^\W_]+")
+_QUESTION_TEXT = """
+    how what where who whom which when why wie wo was wer wann welche welcher welches welchem wohin woher warum cómo dónde
+    qué quién cuándo cuál comment où que quel quelle quels quelles qui quand como onde qual quais quem quando
+"""
+_QUESTION_WORDS = frozenset(_QUESTION_TEXT.split())
+"""Of which a bare question has one among its first two words ("In which city …")."""
+_QUESTION_SIGNS = re.compile("[\u4e00-\u9fff].*(?:什么|哪|谁|怎么|怎样|几|多少|吗|呢)")
 QUOTE_CHARS = 240
 """Most characters of a later message that are quoted: two sentences, as in `BRIEF_CHARS`."""
 
@@ -47,6 +63,8 @@ def attach_later_words(
     visible: Collection[UUID],
     room: int,
     count: Count,
+    *,
+    asks_of_user: bool = False,
 ) -> tuple[Packed, LaterWordsShown]:
     """Choose the later words behind each line, and leave out the memories for which there is no room.
 
@@ -57,21 +75,31 @@ def attach_later_words(
         visible: Items that the prompt shows already.
         room: Tokens that are left.
         count: Counts the tokens of a text.
+        asks_of_user: Whether the request is about the user; then a message has the later words of its memory, too.
     """
+    later = _drop_questions(later)
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
     for fact in facts:
         if fact.memory is not None and (messages := later.get(fact.memory.hex)):
             messages = [row for row in messages if row.item_id not in fact.messages]
             chosen.add(fact.note, fact.memory, _select_own(fact.value, messages))
+    # A memory may have given way to its own message, which then is the line that its later words concern.
+    memory_by_message = {
+        verdict.because_of: verdict.item.candidate
+        for verdict in packed.dropped
+        if verdict.reason == Reason.DUPLICATE and verdict.item.candidate.source == "memory"
+    }
     for item in packed.candidates:
-        if (messages := later.get(item.id.hex)) is None or item.space is not None:
+        if item.space is not None:
             continue
+        messages = later.get(item.id.hex, ())
+        memory = item if item.source == "memory" else memory_by_message.get(item.id)
         if item.source == "message":
-            chosen.add(item.id, None, [row for row in messages if has_change_sign(row.content)])
-        elif item.kind in DOUBTABLE:
-            sources = [source.message_id for source in item.provenance]
-            messages = [row for row in messages if row.item_id not in sources]
-            chosen.add(item.id, item.id, _select_own(item.text, messages))
+            signed = [row for row in messages if has_change_sign(row.content)]
+            of_memory = _select_later_of(memory, later) if asks_of_user and memory is not None else []
+            chosen.add(item.id, None, signed or of_memory[-1:])
+        elif memory is not None:
+            chosen.add(item.id, item.id, _select_later_of(memory, later))
     if not chosen.words and not chosen.left_out:
         return packed, NONE_SHOWN
     words = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
@@ -106,6 +134,14 @@ class _Choice:
             self.left_out.add(memory)
 
 
+def _select_later_of(memory: Candidate, later: LaterMessages) -> list[RetrievedRow]:
+    """Return the user's later words about a memory, without the messages that it was learned from."""
+    if memory.kind not in DOUBTABLE:
+        return []
+    sources = [source.message_id for source in memory.provenance]
+    return _select_own(memory.text, [row for row in later.get(memory.id.hex, ()) if row.item_id not in sources])
+
+
 def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRow]:
     """Return the messages of which the user's own words have a word of a text: what was pasted says nothing of the user.
 
@@ -118,6 +154,27 @@ def _select_own(text: str, messages: Sequence[RetrievedRow]) -> list[RetrievedRo
         if own_words and len(own_words) <= MAX_CHARS and (is_unmixed or shares_words(text, [own_words])):
             selected.append(row)
     return selected
+
+
+def _drop_questions(later: LaterMessages) -> LaterMessages:
+    """Return the latest messages of each item, without bare questions and what bots say."""
+    return {
+        item: [
+            row for row in messages if not is_bare_question(row.content) and (row.name is None or not is_bot(row.name))
+        ][-MOST_QUOTED:]
+        for item, messages in later.items()
+    }
+
+
+def is_bare_question(text: str) -> bool:
+    """Return whether a message only asks something, as "Where do I live?", and states nothing, as "I moved, did I say so?"."""
+    text = " ".join(text.split()).rstrip()
+    reading = read(text)
+    if reading.whole or reading.only:
+        return True
+    if not text.endswith(_QUESTION_MARKS) or _CLAUSE_END.search(text[:-1]):
+        return False
+    return not _QUESTION_WORDS.isdisjoint(_WORD.findall(text.lower())[:2]) or _QUESTION_SIGNS.search(text) is not None
 
 
 def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:

@@ -47,8 +47,10 @@ from app.context.retrieve import Retrieved
 from app.context.score import Profile
 from app.context.transcript import Transcript, text_of
 from app.context.working import WorkingTold, working_told
+from app.context.worth import PROFILE_TOKENS
 from app.index.indexes import IndexScope
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
+from app.sources import Price
 from app.store.user_profile import NOTHING
 
 VERBATIM_TURNS = 4
@@ -228,6 +230,7 @@ class Layouts(Struct, frozen=True):
     budgets: Budgets
     questions: int
     note_tokens: Callable[[str], int]
+    price: Price = "balanced"
 
     def counted(self, scale: float) -> Count:
         """Counts notes as the model may."""
@@ -249,6 +252,8 @@ class Layouts(Struct, frozen=True):
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self.budgets.cards))
         budgets = self.budgets
+        if reading.topics.whole:  # all that is known is asked for, and facts are most of it
+            budgets = replace(budgets, facts=max(budgets.facts, PROFILE_TOKENS[request.price or self.price]))
         working = None
         if request.has_tools and story.cut:
             said = "\0".join(map(text_of, request.messages))

@@ -32,6 +32,11 @@ from app.text_cache import of_texts
 PROFILE_LABEL = "Tenant context: "
 QUESTION_LABEL = "To be confirmed by the user: "
 
+MORE_LINE = "Also known about the user, left out here for want of room: {} more."
+"""Behind all that is known of the user, where a message asks for that."""
+MORE_TOKENS = 20
+"""The line with its end, at most."""
+
 KEY_CHARS, VALUE_CHARS = 64, 200
 """Longest key and value of a fact that is shown, characters; of a longer one the memory tells."""
 WISH_CHARS = 320
@@ -417,6 +422,16 @@ def _shown(key: str, value: str) -> tuple[str, str]:
     link = LINKS.get(predicate.partition("_")[0], "'s ") if dot else ""
     key = neutralise(f"{subject}{link}{predicate}".replace("_", " ").replace(".", "'s "))[:KEY_CHARS].replace(";", ",")
     return key, neutralise(value).replace(";", ",")
+
+
+def tell_rest(lines: NoteLines, packed: Packed, beyond: int, count: Count) -> None:
+    """Add how many things are known of the user that the prompt has no room for; `beyond`: those that were not fetched."""
+    left_out = beyond + sum(verdict.reason == Reason.OVER_BUDGET for verdict in packed.dropped)
+    left_out += sum(entry[1] == Reason.OVER_BUDGET for entry in lines.account.get("facts", {}).get("dropped", ()))
+    if left_out:
+        line = MORE_LINE.format(left_out)
+        lines.after.append(line)
+        lines.tokens += line_cost(line, count)
 
 
 def line_cost(line: str, count: Count) -> int:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LONG
 from app.context.question import TimeSpan
+from app.index.analyse import UNSPACED
 from app.index.indexes import IndexScope
 from app.store.item_columns import (
     EPOCH,
@@ -299,11 +300,18 @@ def _apart(owner: NDArray[np.uint64], turn: NDArray[np.uint64], scope: IndexScop
     return kept
 
 
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]{{2,60}}")
+UNSPACED_NAME_CHARS = (2, 3, 4)
+"""Characters of a name in a script without spaces."""
+
+
 def _speakers(speaker: NDArray[np.uint64], query: str) -> tuple[list[str], list[int]]:
     """The words of the question that name somebody who spoke, and the marks of those."""
     if not speaker.any():
         return [], []
     words = {word for word in words_in(query) if word not in KNOWN_ROLES}
+    for run in _UNSPACED_RUN.findall(query):  # names stand there without spaces around them
+        words |= {run[n : n + length] for length in UNSPACED_NAME_CHARS for n in range(len(run) - length + 1)}
     marks = {speaker_mark(word): word for word in words}
     there = set(np.unique(speaker).tolist()) & marks.keys()
     return [marks[each] for each in there], sorted(there)

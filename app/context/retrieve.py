@@ -31,6 +31,7 @@ from app.context.rank import (
     gains,
     highest,
     rank,
+    words_in,
 )
 from app.context.score import Profile
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
@@ -167,6 +168,8 @@ TIED, TIED_LOOKED_AT = 30, 600
 MOST_REVIEWED, MESSAGES_REVIEWED = 24, 4
 """The number of likeliest items whose memories are compared with the user's later messages, and of those whose messages are,
 too. A message is quoted with its day, so that only the likeliest need it."""
+MOST_LISTED = 200
+"""Statements fetched where a message asks for all that is known of the user: more than the highest price has room for."""
 BEYOND = 100
 """Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
@@ -244,6 +247,8 @@ class Retrieved(NamedTuple):
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
     later: LaterMessages = MappingProxyType({})
     """The user's later messages with the words of an item."""
+    beyond_list: int | None = None
+    """The number of the user's statements that were not fetched, where all of them were asked for; None: they were not."""
 
 
 class NoVector(Unavailable):
@@ -362,6 +367,22 @@ class Retriever:
         rows = await self._fetch(_select_new(words, ()), scope)
         return _collect_later(words, {row.item_id.hex: row for row in rows})
 
+    async def list_statements(self, scope: Scope, fact_memories: Sequence[UUID]) -> Retrieved:
+        """Return what is known of the user, the most important first, where a message asks for all of that.
+
+        Statements whose messages stand in the prompt, and those that another one repeats, are left out. `fact_memories`: the
+        memories behind the prompt's facts. Raises StoreUnavailable.
+        """
+        if scope.confine is not None:
+            return Retrieved([], {})
+        places, total = await self._store.list_statements(scope.tenant_id, scope.user_id, MOST_LISTED)
+        rows = await self._fetch(places, scope) if len(places) else []
+        cutter = PassageCutter((), (), self._count)
+        listed = [_candidate(row, _NOT_RANKED, cutter, frozenset()) for row in sorted(rows, key=lambda row: row.n)]
+        listed = _drop_repeated([item for item in listed if not _is_in_prompt(item, scope)])
+        later = await self.find_later(scope, [*fact_memories, *(item.id for item in listed)])
+        return Retrieved(listed, {}, later=later, beyond_list=total - len(places))
+
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
         return NOTHING if scope.confine is not None else await self._store.procedures(scope.tenant_id, scope.user_id)
@@ -409,6 +430,28 @@ class Retriever:
             history=scope.history,
             shared=[(each.space_id, each.session) for each in scope.shared] if scope.confine is None else (),
         )
+
+
+def _is_in_prompt(item: Candidate, scope: Scope) -> bool:
+    """Return whether the message that a memory was learned from stands in the prompt."""
+    if item.session_id is None:
+        return False
+    if item.session_id == scope.session:
+        return (item.turn_index or 0) >= scope.visible_from
+    return item.session_id in scope.ancestors
+
+
+def _drop_repeated(items: Sequence[Candidate]) -> list[Candidate]:
+    """Return the items, in order, without those whose words all stand in another one."""
+    words = [frozenset(words_in(item.text)) for item in items]
+    return [
+        item
+        for number, item in enumerate(items)
+        if not any(
+            words[number] < other_words or (words[number] == other_words and place < number)
+            for place, other_words in enumerate(words)
+        )
+    ]
 
 
 def _parts(
@@ -539,6 +582,7 @@ def ranked_by(ranking: Ranking, profile: Profile) -> Column:
 
 _Numbers = tuple[int, float, float, float, float, float, float | None]
 """Of one item: `channels`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`, and its log-odds."""
+_NOT_RANKED: _Numbers = (0, float("nan"), 0.0, 0.0, 0.0, 0.0, None)
 
 
 def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | None) -> list[_Numbers]:

@@ -19,8 +19,8 @@ RARE_SHARE = 0.02
 LEAST_SHARE = 0.125
 """The least weight of the shared words, as a share of the weight of all words of the item: one of eight equally rare ones.
 With .2 "I drive a blue VW Golf to the office" does not find "The Golf needs new tyres"."""
-MOST_LATER = 2
-"""Most later messages of an item: the latest ones."""
+MOST_LATER = 4
+"""Most later messages of an item, the latest ones: twice as many as are quoted, for questions among them say nothing."""
 
 
 class LaterMentions(NamedTuple):
@@ -65,6 +65,7 @@ def find_later_mentions(
     may_tell: NDArray[np.bool_],
     at: NDArray[np.int64],
     documents: int,
+    speakers: NDArray[np.uint64] | None = None,
 ) -> LaterMentions:
     """Return the later messages of the user that share the telling words of some items.
 
@@ -74,6 +75,7 @@ def find_later_mentions(
         may_tell: For each row (n,) whether it is a message of the user that may be shown.
         at: The time at which each row (n,) was said.
         documents: The number of items in the index.
+        speakers: The mark of the other speaker that each row (n,) is of, 0 for the user; None: all rows are the user's.
     """
     wanted = np.zeros(len(may_tell), np.bool_)
     wanted[items] = True
@@ -91,7 +93,10 @@ def find_later_mentions(
         [_expand(part, low[used], counts[used]) for part, (low, counts) in zip(postings, spans, strict=True)]
     )
     item = owners[numbers]
-    later = (may_tell[rows] & (at[rows] > at[item])).nonzero()[0]
+    may_follow = may_tell[rows] & (at[rows] > at[item])
+    if speakers is not None:
+        may_follow &= speakers[rows] == speakers[item]
+    later = may_follow.nonzero()[0]
     if not len(later):
         return NO_MENTIONS
     numbers, rows, item = numbers[later], rows[later], item[later]

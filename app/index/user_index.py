@@ -301,7 +301,9 @@ class UserIndex(Struct, frozen=True):
         may_tell &= (hides & (ENDED | SUPERSEDED)) == 0
         if session is not None or ancestors:
             may_tell = _Lines(places, session, visible_from, ancestors).without(may_tell)
-        mentions = find_later_mentions(postings, rows, may_tell, places["at"], len(self._live))
+        mentions = find_later_mentions(
+            postings, rows, may_tell, places["at"], len(self._live), _mark_other_speakers(places)
+        )
         if not len(mentions.items):
             return NO_LATER_WORDS
         messages = ids_of(places[mentions.messages])
@@ -657,6 +659,18 @@ def _both(first: NDArray[N], second: NDArray[N]) -> NDArray[N]:
 def _number_type(limit: int) -> np.dtype[np.unsignedinteger]:
     """What holds numbers below `limit` in the least room: most of what a word takes is the number of its item."""
     return np.dtype(np.uint16 if limit <= 2**16 else np.uint32)
+
+
+def _mark_other_speakers(places: Places) -> NDArray[np.uint64] | None:
+    """Return for each place (n,) the mark of the other speaker whose words it has, 0 for the user's; None: all are the user's.
+
+    Whoever has a memory with a speaker is another speaker.
+    """
+    speakers = places["speaker"].astype(np.uint64)
+    others = np.unique(speakers[(places["kind"] == MEMORY_KIND) & (speakers != 0)])
+    if not len(others):
+        return None
+    return np.where(np.isin(speakers, others), speakers, np.uint64(0))
 
 
 def _places(numbers: NDArray[np.uint64]) -> Places:

@@ -41,6 +41,15 @@ from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import own_word
 from app.memory.ingest import Ingest
 from app.memory.role_play import is_play_end, is_play_start
+from app.memory.speakers import (
+    PREFIX_CHARS,
+    SessionSpeakers,
+    attribute,
+    find_own_triple,
+    find_prefix,
+    read_prefixes,
+    strip_prefix,
+)
 from app.memory.statements import is_own_throughout, is_role_play_start
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
@@ -223,11 +232,13 @@ class Learner(Struct):
         restated = await self._find_restated(job, exchanges)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
         exchanges = [entry for entry in exchanges if entry[1][0].message_id not in restated]
+        exchanges, misattributed = await self._find_speakers(job, setting, exchanges)
+        own_exchanges = [entry for entry in exchanges if entry[0].speaker is None]
         linked_exchanges = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._find_statements(job, exchanges, linked_exchanges)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
-        if self.answers is not None and exchanges:
-            verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
+        if self.answers is not None and own_exchanges:
+            verdicts = await self.answers.read(job.tenant, job.user, job.session, own_exchanges[0][1][0])
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
@@ -253,23 +264,67 @@ class Learner(Struct):
                 if played:
                     await effect.hide_play(played)
                     self.note_play(played)
+                await effect.withdraw(misattributed, "another_speaker")
                 if statements:
                     await self.take_in(job, setting, effect, statements)
-                if exchanges:
-                    await self._revise(job, setting, effect, exchanges, statements)
-                if self.taking_back is not None and exchanges:
-                    await self.taking_back(job, effect, exchanges, statements)
+                if own_exchanges:
+                    own_statements = [draft for draft in statements if draft.candidate.speaker is None]
+                    await self._revise(job, setting, effect, own_exchanges, own_statements)
+                if self.taking_back is not None and own_exchanges:
+                    await self.taking_back(job, effect, own_exchanges, statements)
                 if self.answers is not None and verdicts:
                     await self.answers.act(effect, verdicts, statements)
                 if self.note is not None:
                     await self.note(job, effect, messages, statements)
                 if linked_exchanges is not None:
                     await linked_exchanges.note(job, effect)
-                if exchanges and self.further_jobs is not None:
-                    await effect.enqueue(self.further_jobs(job, exchanges))
+                if own_exchanges and self.further_jobs is not None:
+                    await effect.enqueue(self.further_jobs(job, own_exchanges))
         except Conflict:
             return False
         return True
+
+    async def _find_speakers(
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]
+    ) -> tuple[list[Told], list[UUID]]:
+        """Give each exchange its speaker, where the session's messages have names, and leave out what bots say.
+
+        Returns:
+            The exchanges, and the memories that were learned as the user's before another speaker came. Their exchanges are
+            among the first, to be learned from again.
+        """
+        if not any(messages[0].name for _, messages in exchanges):
+            return await self._find_prefixes(job, exchanges), []
+        first_messages, own_names = await self.store.read_speakers(job.tenant, job.user, job.session)
+        others = SessionSpeakers(tuple(first_messages), own_names).find_others()
+        misattributed: list[UUID] = []
+        if others and not set(first_messages.values()).isdisjoint(job.messages):  # somebody speaks for the first time
+            misattributed, messages = await self.store.read_misattributed(
+                job.tenant, job.user, job.session, list(others), job.messages
+            )
+            exchanges = [*split_exchanges(messages, setting.instructions, setting.time_zone), *exchanges]
+        return [
+            (replace(exchange, speaker=others.get(messages[0].name or "")), messages)
+            for exchange, messages in exchanges
+            if others.get(messages[0].name or "", "") is not None
+        ], misattributed
+
+    async def _find_prefixes(self, job: LearnJob, exchanges: Sequence[Told]) -> list[Told]:
+        """Give each exchange its speaker, where the session is a group chat whose messages begin with names."""
+        if not exchanges or any(find_prefix(exchange.user_text) is None for exchange, _ in exchanges):
+            return list(exchanges)
+        names = read_prefixes(await self.store.read_user_beginnings(job.tenant, job.user, job.session, PREFIX_CHARS))
+        if names is None:
+            return list(exchanges)
+        own_names = (await self.store.read_speakers(job.tenant, job.user, job.session))[1]
+        others = SessionSpeakers(names, own_names).find_others()
+        attributed: list[Told] = []
+        for exchange, messages in exchanges:
+            name = find_prefix(exchange.user_text) or ""
+            if others.get(name, "") is not None:
+                text = strip_prefix(exchange.user_text)
+                attributed.append((replace(exchange, user_text=text, speaker=others.get(name)), messages))
+        return attributed
 
     async def _find_restated(self, job: LearnJob, exchanges: Sequence[Told]) -> set[UUID]:
         """Return the messages that are only said again: what came with the first turn of a session may be another one's
@@ -315,9 +370,11 @@ class Learner(Struct):
                     turn = messages[0].turn_index
                     recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, turn)
                     earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
-                    corrected = amended(candidate, exchange, earlier)
+                    corrected = amended(candidate, exchange, _select_of_speaker(earlier, exchange.speaker))
                 if corrected is not None:
-                    candidate_sources.append((corrected, _source_of(corrected, messages)))
+                    stated = [_shift_span(corrected, len(messages[0].content) - len(exchange.user_text))]
+                    stated = stated if exchange.speaker is None else attribute(stated, exchange.speaker)
+                    candidate_sources += [(statement, _source_of(statement, messages)) for statement in stated]
         return await self.make_drafts(candidate_sources)
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
@@ -396,6 +453,18 @@ class Learner(Struct):
             for place, memory, cosine in await effect.near(scope, self.space, vectors, threshold):
                 near.setdefault(found[place][0], {})[memory] = cosine
         return near
+
+
+def _shift_span(candidate: MemoryCandidate, prefix_chars: int) -> MemoryCandidate:
+    """Return a candidate whose place counts the speaker's name that its message begins with."""
+    start, end = candidate.span
+    return replace(candidate, span=(start + prefix_chars, end + prefix_chars)) if prefix_chars and end else candidate
+
+
+def _select_of_speaker(earlier: Sequence[Earlier], speaker: str | None) -> list[Earlier]:
+    """Return the earlier statements that a speaker may set right, as the speaker would say them."""
+    triples = [(statement, find_own_triple(statement.triple, speaker)) for statement in earlier]
+    return [Earlier(statement.quote, triple) for statement, triple in triples if triple is not None]
 
 
 def _claims(draft: Draft) -> list[tuple[str, str]]:

@@ -93,6 +93,8 @@ class MemoryCandidate(Struct, frozen=True):
     ends: tuple[Ended, ...] = ()
     doubts: tuple[str, ...] = ()
     way: LearnedWay = "rule"
+    speaker: str | None = None
+    """Whom it is about, where that is another named speaker of the session than the user."""
 
 
 class SourceExchange(Struct, frozen=True):
@@ -112,6 +114,8 @@ class SourceExchange(Struct, frozen=True):
     instructions: str = ""
     number: int = 0
     in_role_play: bool = False
+    speaker: str | None = None
+    """Who says it, where that is another named speaker of the session than the user."""
 
 
 # --- what a change puts in doubt -----------------------------------------------------------------------------------------

@@ -122,7 +122,9 @@ def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: f
     """Do they? `cosine`: of their vectors, None where it is not known to be high. `threshold`: above which they are near."""
     if item.content_hash == draft.content_hash:
         return True
-    if not like(draft.candidate.kind, item.kind) or (guessed(draft.text) is None) != (guessed(item.text) is None):
+    if draft.candidate.speaker != item.speaker or not like(draft.candidate.kind, item.kind):
+        return False
+    if (guessed(draft.text) is None) != (guessed(item.text) is None):
         return False
     related = relation(draft.candidate.triple, item.triple)
     if related is not TripleRelation.NONE:
@@ -195,6 +197,8 @@ def belonging(draft: Draft) -> set[tuple[str, str]]:
 
 def opposed(draft: Draft, item: IngestItem, cosine: float | None) -> Contrast | None:
     """How two statements contradict each other that are near, and that no triples compare; None: they do not."""
+    if draft.candidate.speaker != item.speaker:
+        return None
     if not like(draft.candidate.kind, item.kind) or "event" in (draft.candidate.kind, item.kind):
         return None
     if relation(draft.candidate.triple, item.triple) is not TripleRelation.NONE:

@@ -152,6 +152,7 @@ class IngestItem(Struct):
     added_ids: list[UUID] = field(default_factory=list)
     heir: UUID | None = None
     how: str = ""
+    speaker: str | None = None
 
     @property
     def confirmations(self) -> int:
@@ -221,6 +222,7 @@ def known_item(known: KnownMemory) -> IngestItem:
         domain=known.validated_by == "domain",
         valid_to=known.valid_to,
         dated=known.dated,
+        speaker=known.speaker,
     )
 
 
@@ -237,6 +239,7 @@ def member_item(member: Member) -> IngestItem:
         valid_to=member.valid_to,
         heir=member.root,
         how="merged",
+        speaker=member.speaker,
     )
 
 
@@ -278,6 +281,7 @@ def new_row(item: IngestItem, draft: Draft, gone: Superseded | None, trust: Trus
         superseded_by=gone.heir if gone else None,
         superseded_how=gone.how if gone else None,
         valid_to=gone.valid_to if gone else item.valid_to,
+        speaker=candidate.speaker,
     )
 
 

@@ -216,6 +216,7 @@ class Ingest:
             sources=[self._source(draft)],
             source_message_ids=[message.message_id],
             draft=draft,
+            speaker=candidate.speaker,
         )
         self._items[item.id] = item
         return item

@@ -47,6 +47,8 @@ class SourceMessage(Struct, frozen=True):
     tool_calls: list[dict[str, Any]]
     created_at: datetime
     metadata: dict[str, Any]
+    name: str | None = None
+    """The name of who speaks, as it came."""
 
 
 class Setting(NamedTuple):
@@ -99,6 +101,7 @@ class KnownMemory(Struct, frozen=True):
     valid_to: datetime | None = None
     dated: bool = False
     tags: Sequence[str] = ()
+    speaker: str | None = None
 
 
 class RuleChange(Struct, frozen=True):
@@ -121,6 +124,7 @@ class Member(Struct, frozen=True):
     predicate: str | None
     object_value: str | None
     valid_to: datetime | None = None
+    speaker: str | None = None
 
 
 class MemoryRow(Struct, frozen=True):
@@ -161,6 +165,7 @@ class MemoryRow(Struct, frozen=True):
     superseded_by: UUID | None = None
     superseded_how: str | None = None
     valid_to: datetime | None = None
+    speaker: str | None = None
 
 
 class Reinforcement(Struct, frozen=True):
@@ -319,6 +324,36 @@ class LearningStore:
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["learning.restated"], user, list(messages), since, until)
         return {row["message_id"] for row in rows}
+
+    async def read_speakers(self, tenant: UUID, user: UUID, session: UUID) -> tuple[dict[str | None, UUID], list[str]]:
+        """Return the names on a session's user messages with the first message of each, in order, and the user's own names."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["learning.session_speakers"], user, session)
+            own_names = await connection.fetchval(self._sql["learning.own_names"], user)
+        return {row["name"]: row["first_message"] for row in rows}, list(own_names or ())
+
+    async def read_user_beginnings(self, tenant: UUID, user: UUID, session: UUID, chars: int) -> list[str]:
+        """Return the first characters of the user messages of a session that have no name, in order."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["learning.user_beginnings"], user, session, chars)
+        return [row["text"] for row in rows]
+
+    async def read_misattributed(
+        self, tenant: UUID, user: UUID, session: UUID, names: Sequence[str], without: Sequence[UUID]
+    ) -> tuple[list[UUID], list[SourceMessage]]:
+        """Return the memories that were learned as the user's from a session's messages with one of these names, and these
+        messages. `without`: messages that are not looked at."""
+        async with self._pool.transaction(tenant) as connection:
+            asked = (user, session, list(names), list(without))
+            rows = await connection.fetch(self._sql["learning.misattributed"], *asked)
+            found = await connection.fetch(
+                self._sql["learning.messages"],
+                user,
+                list({row["message_id"] for row in rows}),
+                min([row["said_at"] for row in rows]),
+                max([row["said_at"] for row in rows]),
+            ) if rows else []  # fmt: skip
+        return [row["memory_id"] for row in rows], [_message(row) for row in found]
 
     async def recent(
         self, tenant: UUID, user: UUID, scope: UUID, session: UUID, turn: int
@@ -495,10 +530,10 @@ class Effect(UserRows, frozen=True):
         asked = (self.user, self.tenant, job_key, self.now)
         return bool(await self.connection.fetchval(self.sql["learning.claim"], *asked))
 
-    async def withdraw(self, memories: Sequence[UUID]) -> None:
+    async def withdraw(self, memories: Sequence[UUID], reason: str = "not_found_by_llm") -> None:
         """Take memories out of force that nobody states, and bring those back that they had replaced."""
         if memories:
-            await self.run("learning.withdraw", list(memories), self.now)
+            await self.run("learning.withdraw", list(memories), self.now, reason)
             await self.rows("commands.drop_facts", list(memories), self.now, "ended")
             await self.run("changes.bring_back_replaced", list(memories), self.now)
 

@@ -79,6 +79,7 @@ class Memory(Struct, frozen=True):
     subject_entity_id: str | None
     predicate: str | None
     object_value: str | None
+    speaker: str | None
     entity_ids: list[str]
     tags: list[str]
     details: dict[str, Any]

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields
 
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk, shared_of
-from app.store.item_columns import NO_PLACES, Places, ids_of
+from app.store.item_columns import NO_PLACES, Places, build_memory_places, ids_of
 from app.store.pools import FromPool, Pool, Reads
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, TurnRecord, Vector, batch
@@ -236,6 +236,13 @@ class TurnStore:
         id, with the highest `boost`."""
         row = await self._memory.one("turns.claiming", tenant, user, list(sought), limit)
         return dict(zip(row["items"] or (), row["boosts"] or (), strict=True)) if row is not None else {}
+
+    async def list_statements(self, tenant: UUID, user: UUID, limit: int) -> tuple[Places, int]:
+        """Return the places of the user's own statements in force, the most important first, and the number of all."""
+        row = await self._memory.one("turns.own_statements", tenant, user, limit)
+        if row is None or not row["items"]:
+            return NO_PLACES, 0
+        return build_memory_places(row["items"], row["ats"]), row["total"]
 
     async def procedures(self, tenant: UUID, user: UUID) -> Standing:
         """A user's habits, and nothing else of what holds for him."""

@@ -91,7 +91,7 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'agent_data'::regnamespace AND p.proname = ANY (ARRAY[
-            'recognise', 'standing', 'tied_memories', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
+            'recognise', 'standing', 'tied_memories', 'own_statements', 'fetch_chosen', 'session_messages', 'idempotent_call', 'read_paging', 'object_texts',
             'search_objects', 'record_turns', 'index_read', 'index_rows', 'index_all', 'index_session', 'index_beside', 'index_terms',
             'index_cut'
         ]) AND 'p_user' = ANY (p.proargnames)

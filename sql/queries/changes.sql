@@ -1,12 +1,13 @@
 -- Ends, doubts and withdraws memories at later words of the user (app/jobs/changes.py), within a learning job's effect.
 
 -- name: in_force
--- Returns memories in force (of the scope $3) that were said before $4 by other messages than $5, and have one of the words $6
+-- Returns the user's memories in force (of the scope $3) that were said before $4 by other messages than $5, and have one of the words $6
 -- (patterns) or predicates $7.
 SELECT m.memory_id, m.content_text, m.kind, m.status, m.subject_entity_id AS subject, m.predicate, m.object_value AS value,
        ARRAY(SELECT q ->> 'quote' FROM jsonb_array_elements(m.sources) AS q WHERE q ->> 'quote' <> '') AS quotes
 FROM agent_data.memory_store m
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.kind IN ('fact', 'preference', 'correction')
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.speaker IS NULL
+  AND m.kind IN ('fact', 'preference', 'correction')
   AND COALESCE(m.stated_at, m.created_at) < $4 AND NOT m.source_message_ids @> ARRAY[$5::uuid] AND m.validated_by IS DISTINCT FROM 'domain'
   AND (m.content_text ILIKE ANY ($6::text[]) OR m.sources::text ILIKE ANY ($6::text[]) OR m.predicate = ANY ($7::text[]))
 ORDER BY m.created_at DESC
@@ -17,7 +18,8 @@ LIMIT 200
 -- their memories in force (of the scope $3) that no other message says.
 SELECT h.message_id, h.content,
        ARRAY(SELECT m.memory_id FROM agent_data.memory_store m
-             WHERE m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.source_message_ids = ARRAY[h.message_id]
+             WHERE m.user_id = $2 AND m.dedup_scope = $3 AND m.is_active AND m.speaker IS NULL
+               AND m.source_message_ids = ARRAY[h.message_id]
              ORDER BY m.memory_id) AS memories
 FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $4 AND h.turn_index BETWEEN $5 AND $6 AND h.role = 1
@@ -70,7 +72,7 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags,
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags, m.speaker,
        m.status, (e.after ->> 'message_id')::uuid AS message_id
 FROM agent_data.memory_store m
 JOIN agent_data.memory_events e ON e.user_id = m.user_id AND e.memory_id = m.memory_id

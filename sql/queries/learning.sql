@@ -63,12 +63,57 @@ ON CONFLICT DO NOTHING
 -- name: messages
 -- The messages to learn from, in the order of the conversation; not those that must not surface, nor hidden ones: they
 -- were said while Mneme was asked to learn nothing.
-SELECT h.message_id, h.turn_index, h.role, h.content, h.tool_calls, h.created_at, h.metadata
+SELECT h.message_id, h.turn_index, h.role, h.content, h.tool_calls, h.created_at, h.metadata, h.name
 FROM agent_data.conversation_history h
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND NOT h.is_pruned
   AND NOT h.hidden
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
+
+-- name: session_speakers
+-- The names on the user messages of a session ($2), in the order of their first messages; NULL: messages without a name.
+SELECT h.name, (array_agg(h.message_id ORDER BY h.turn_index, h.sibling))[1] AS first_message
+FROM agent_data.sessions s
+JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.session_id = s.session_id
+    AND h.created_at BETWEEN s.first_message_at AND s.last_message_at
+WHERE s.user_id = $1 AND s.session_id = $2 AND h.role = 1 AND NOT h.hidden
+GROUP BY h.name
+ORDER BY min(h.turn_index)
+
+-- name: user_beginnings
+-- The first $3 characters of the user messages of a session ($2) that have no name, in order.
+SELECT left(h.content, $3) AS text
+FROM agent_data.sessions s
+JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.session_id = s.session_id
+    AND h.created_at BETWEEN s.first_message_at AND s.last_message_at
+WHERE s.user_id = $1 AND s.session_id = $2 AND h.role = 1 AND h.name IS NULL AND NOT h.hidden AND h.content <> ''
+ORDER BY h.turn_index, h.sibling
+LIMIT 1000
+
+-- name: own_names
+-- By what names the user is known: the client's id, and what was learned.
+SELECT array_agg(x.name) FROM (
+    SELECT u.external_id AS name FROM agent_data.users u WHERE u.user_id = $1 AND u.external_id IS NOT NULL
+    UNION
+    SELECT split_part(u.external_id, '@', 1) FROM agent_data.users u WHERE u.user_id = $1 AND u.external_id LIKE '%@%'
+    UNION
+    SELECT f.fact_value #>> '{}' FROM agent_data.user_facts f
+    WHERE f.user_id = $1 AND f.fact_key IN ('name', 'called')
+) x
+
+-- name: misattributed
+-- Memories in force that were learned as the user's own from messages of a session ($2) that have one of these names ($3), but for
+-- the messages $4; and these messages.
+SELECT m.memory_id, h.message_id, h.created_at AS said_at
+FROM agent_data.memory_store m
+JOIN agent_data.sessions s ON s.user_id = $1 AND s.session_id = $2
+JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.message_id = m.source_message_ids[1]
+    AND h.created_at BETWEEN s.first_message_at AND s.last_message_at
+WHERE m.user_id = $1 AND m.session_id = $2 AND m.is_active AND m.speaker IS NULL
+  AND m.source_message_ids[1] = ALL (m.source_message_ids) AND m.kind IN ('fact', 'preference', 'correction', 'event', 'instruction')
+  AND h.role = 1 AND h.name = ANY ($3::text[]) AND h.message_id <> ALL ($4::uuid[])
+ORDER BY m.created_at
+LIMIT 200
 
 -- name: restated
 -- Of these messages ($2) of the user's own those that are only said again.
@@ -126,7 +171,7 @@ WITH found AS (
       AND m.is_active
 )
 SELECT m.memory_id, r.memory_id AS root, m.content_text, m.content_hash, m.kind, m.subject_entity_id, m.predicate,
-       m.object_value, r.valid_to
+       m.object_value, r.valid_to, m.speaker
 FROM found f
 JOIN agent_data.memory_store m ON m.user_id = $1 AND m.memory_id = f.memory_id
 JOIN agent_data.memory_store r ON r.user_id = $1
@@ -139,7 +184,7 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags, m.speaker
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
 ORDER BY m.memory_id
@@ -164,15 +209,15 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags, m.speaker
 FROM chosen c JOIN agent_data.memory_store m ON m.user_id = $1 AND m.memory_id = c.memory_id
 WHERE m.dedup_scope = $2 AND m.is_active AND NOT agent_data.drawn(m.kind)
   AND m.kind NOT IN ('episode', 'tool_outcome', 'entity_profile')
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
 
 -- name: withdraw
--- Memories ($3) that rules took from messages in which the helper LLM did not find them: they can be restored for as long as what
--- expired, and what was drawn from them is drawn anew. The messages stay: only their reading was wrong.
+-- Memories ($3) that rules took from messages in which the helper LLM did not find them, or that turned out to be about another
+-- speaker ($5 says which): they can be restored for as long as what expired, and what was drawn from them is drawn anew. The messages stay: only their reading was wrong.
 WITH gone AS (
     UPDATE agent_data.memory_store m SET status = 'expired', updated_at = $4
     WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
@@ -180,7 +225,7 @@ WITH gone AS (
 ), told AS (
     INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, before, after, actor)
     SELECT $2, $1, g.memory_id, $4, 'withdrawn', '{"status": "active"}',
-           '{"status": "expired", "reason": "not_found_by_llm"}', 'system' FROM gone g
+           jsonb_build_object('status', 'expired', 'reason', $5::text), 'system' FROM gone g
 )
 SELECT agent_data.outdate_derived($1, $2, g.memory_id, g.sources) FROM gone g
 
@@ -228,20 +273,20 @@ INSERT INTO agent_data.memory_store (
     provenance_type, provenance_turn_id, provenance_turn_index, source_message_ids, sources, confidence,
     confidence_factors, importance, access_count, reinforcement_count, created_at, updated_at, expires_at, valid_from,
     valid_to, stated_at, status, superseded_by, superseded_how, is_validated, validated_by, last_validated_at, token_count,
-    subject_entity_id, predicate, predicate_type, object_value, entity_ids, tags, details)
+    subject_entity_id, predicate, predicate_type, object_value, speaker, entity_ids, tags, details)
 SELECT x.memory_id, $2, $1, x.session_id, $4, x.tier, x.scope, x.kind, x.text, decode(x.content_hash, 'hex'),
        x.provenance_type, x.turn_id, x.turn_index, x.source_message_ids, x.sources, x.confidence,
        x.confidence_factors, x.importance, x.access_count, x.reinforcement_count, x.created_at, $5, x.expires_at, x.valid_from,
        x.valid_to, x.stated_at, x.status, x.superseded_by, x.superseded_how, x.validated, CASE WHEN x.validated THEN 'user' END,
        CASE WHEN x.validated THEN $5::timestamptz END, x.token_count,
-       x.subject, x.predicate, x.predicate_type, x.object, x.entity_ids, x.tags, x.details
+       x.subject, x.predicate, x.predicate_type, x.object, x.speaker, x.entity_ids, x.tags, x.details
 FROM jsonb_to_recordset($3::jsonb) AS x (
     memory_id uuid, session_id uuid, tier smallint, scope smallint, kind text, text text, content_hash text,
     provenance_type smallint, turn_id uuid, turn_index integer, source_message_ids uuid[], sources jsonb, confidence real,
     confidence_factors jsonb, importance real, access_count integer, reinforcement_count integer, created_at timestamptz,
     expires_at timestamptz, valid_from timestamptz, valid_to timestamptz, stated_at timestamptz, status text,
     superseded_by uuid, superseded_how text, validated boolean, token_count integer, subject text, predicate text,
-    predicate_type text, object text, entity_ids text[], tags text[], details jsonb)
+    predicate_type text, object text, speaker text, entity_ids text[], tags text[], details jsonb)
 
 -- name: reinforce
 -- Memories that were said once more, as JSON: they count more, and are never less than what they are said to be now. Of sources

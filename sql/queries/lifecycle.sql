@@ -95,12 +95,13 @@ FOR UPDATE
 INSERT INTO agent_data.memory_store (
     memory_id, user_id, tenant_id, session_id, dedup_scope, memory_tier, memory_scope, kind, content_text, content_hash,
     provenance_type, confidence, importance, created_at, updated_at, valid_from, expires_at, is_validated, validated_by,
-    last_validated_at, token_count, subject_entity_id, predicate, predicate_type, object_value, entity_ids, tags, metadata)
+    last_validated_at, token_count, subject_entity_id, predicate, predicate_type, object_value, speaker, entity_ids, tags,
+    metadata)
 SELECT $4, m.user_id, m.tenant_id, m.session_id, m.dedup_scope, t.tier,
        CASE WHEN t.tier > 1 AND m.dedup_scope = '00000000-0000-0000-0000-000000000000' THEN 1 ELSE m.memory_scope END,
        m.kind, $5, $6, 2, p.correction_confidence, m.importance, $9, $9, $9,
        CASE WHEN t.tier < 3 THEN GREATEST(m.expires_at, $9::timestamptz + p.l2_ttl) END, true, 'user', $9, $7,
-       m.subject_entity_id, m.predicate, m.predicate_type, $8, m.entity_ids, m.tags, m.metadata
+       m.subject_entity_id, m.predicate, m.predicate_type, $8, m.speaker, m.entity_ids, m.tags, m.metadata
 FROM agent_data.life_policy() p, agent_data.memory_store m
 CROSS JOIN LATERAL (SELECT CASE WHEN NOT agent_data.doubtable(m.kind) THEN m.memory_tier
                                 WHEN agent_data.behavioural(m.kind, m.provenance_type) THEN 4::smallint

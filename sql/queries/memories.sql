@@ -14,7 +14,7 @@ SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, 
        m.updated_at, m.expires_at, m.valid_from, m.valid_to,
        CASE WHEN m.is_active AND m.expires_at <= $4 THEN 'expired' ELSE m.status END AS status,
        m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
-       m.entity_ids, m.tags, m.details, m.metadata
+       m.speaker, m.entity_ids, m.tags, m.details, m.metadata
 FROM agent_data.memory_store m
 LEFT JOIN agent_data.users u ON u.user_id = m.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id
@@ -29,7 +29,7 @@ SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, 
        m.updated_at, m.expires_at, m.valid_from, m.valid_to,
        CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END AS status,
        m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
-       m.entity_ids, m.tags, m.details, m.metadata
+       m.speaker, m.entity_ids, m.tags, m.details, m.metadata
 FROM agent_data.memory_store m
 LEFT JOIN agent_data.users u ON u.user_id = m.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id
@@ -51,7 +51,7 @@ SELECT m.memory_id, m.user_id, u.external_id AS user_external_id, m.session_id, 
        m.updated_at, m.expires_at, m.valid_from, m.valid_to,
        CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END AS status,
        m.is_validated, m.validated_by, m.token_count, m.superseded_by, m.subject_entity_id, m.predicate, m.object_value,
-       m.entity_ids, m.tags, m.details, m.metadata
+       m.speaker, m.entity_ids, m.tags, m.details, m.metadata
 FROM agent_data.memory_store m
 LEFT JOIN agent_data.users u ON u.user_id = m.user_id
 LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.session_id

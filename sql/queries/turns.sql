@@ -23,6 +23,10 @@ SELECT agent_data.tied_memories($1, $2, $3, $4) AS items
 -- Facts that a habit has looked for.
 SELECT items, boosts FROM agent_data.claiming_memories($1, $2, $3, $4)
 
+-- name: own_statements
+-- What is known of a user, the most important first, and how much it is in all.
+SELECT items, ats, total FROM agent_data.own_statements($1, $2, $3)
+
 -- name: procedures
 -- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).
 SELECT procedures, procedure_details FROM agent_data.standing($1, $2, true, 0, 0, 0)

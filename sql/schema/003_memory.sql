@@ -46,6 +46,7 @@ CREATE TABLE agent_data.memory_store (
     predicate             text,
     predicate_type        text,
     object_value          text,
+    speaker               text,              -- whom it is about, where that is another named speaker of a session; NULL: the user
     entity_ids            text[] NOT NULL DEFAULT '{}',
     tags                  text[] NOT NULL DEFAULT '{}',
     details               jsonb NOT NULL DEFAULT '{}',
@@ -127,6 +128,25 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     ) x
 $$;
 
+-- What is known of a user, the most important first, and how much it is in all: the user's own statements in force. What another
+-- speaker of a session said of himself is not the user's.
+CREATE FUNCTION agent_data.own_statements(p_tenant uuid, p_user uuid, p_limit integer,
+                                          OUT items uuid[], OUT ats timestamptz[], OUT total bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT array_agg(x.memory_id ORDER BY x.place), array_agg(x.created_at ORDER BY x.place), max(x.total)
+    FROM (
+        SELECT m.memory_id, m.created_at, count(*) OVER () AS total, row_number() OVER (
+                   ORDER BY m.importance DESC, COALESCE(m.stated_at, m.created_at) DESC, m.memory_id) AS place
+        FROM agent_data.memory_store m
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.is_active AND m.memory_scope = 1 AND m.speaker IS NULL
+          AND m.kind IN ('fact', 'preference', 'correction', 'event') AND m.provenance_type IN (0, 2, 3, 4, 5)
+          AND m.dedup_scope = '00000000-0000-0000-0000-000000000000'
+          AND (m.expires_at IS NULL OR m.expires_at > now())
+          AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = p_user AND s.item_id = m.memory_id)
+        ORDER BY place LIMIT p_limit
+    ) x
+$$;
+
 -- A user's memories with all of these tags, whose metadata contain this, in whatever state; NULL: any. As a function of the definer's,
 -- because behind row-level security `@>` uses no index; planned for what is asked for.
 CREATE FUNCTION agent_data.memories_holding(p_tenant uuid, p_user uuid, p_tags text[], p_metadata jsonb) RETURNS uuid[]
@@ -183,7 +203,7 @@ CREATE FUNCTION agent_data.item_place(
     SELECT uuid_send(p_item) || uuid_send(COALESCE(p_session, '00000000-0000-0000-0000-000000000000')) || timestamptz_send(p_at)
         || int4send(COALESCE(p_turn, 0)) || int4send(COALESCE(p_tokens, 0)) || int2send(COALESCE(p_role, 9::smallint))
         || int2send(p_kind)
-        || CASE WHEN p_name <> '' THEN substring(sha256(convert_to(lower(split_part(p_name, ' ', 1)), 'UTF8')) FOR 4)
+        || CASE WHEN p_name <> '' THEN substring(sha256(convert_to(lower(split_part(regexp_replace(p_name, '[_.-]+', ' ', 'g'), ' ', 1)), 'UTF8')) FOR 4)
            ELSE '\x00000000' END
 $$;
 

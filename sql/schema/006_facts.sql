@@ -233,7 +233,8 @@ BEGIN
     key := left(key, 255);  -- seed 003 §6: VARCHAR(255)
 END $$;
 
--- After a memory: what it says of its user. Memories of one session, and what was only concluded in it, are no facts.
+-- After a memory: what it says of its user. Memories of one session, what was only concluded in it, and what another speaker of it
+-- said of himself are no facts.
 CREATE FUNCTION agent_data.keep_facts() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     fact record;
@@ -280,12 +281,12 @@ BEGIN
 END $$;
 
 CREATE TRIGGER facts_learned AFTER INSERT ON agent_data.memory_store
-    FOR EACH ROW WHEN (NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL)
+    FOR EACH ROW WHEN (NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL AND NEW.speaker IS NULL)
     EXECUTE FUNCTION agent_data.keep_facts();
 
 CREATE TRIGGER facts_changed
     AFTER UPDATE OF status, memory_scope, confidence, reinforcement_count, predicate, object_value ON agent_data.memory_store
-    FOR EACH ROW WHEN (
+    FOR EACH ROW WHEN (NEW.speaker IS NULL AND
         (OLD.predicate IS NOT NULL AND OLD.object_value IS NOT NULL OR NEW.predicate IS NOT NULL AND NEW.object_value IS NOT NULL)
         AND (OLD.status, OLD.memory_scope, OLD.reinforcement_count, OLD.object_value)
             IS DISTINCT FROM (NEW.status, NEW.memory_scope, NEW.reinforcement_count, NEW.object_value))
@@ -613,6 +614,7 @@ BEGIN
                    COALESCE(x.stated_at, x.created_at) AS said
             FROM agent_data.memory_store x
             WHERE p_pooled AND x.user_id = p_user AND x.is_active AND x.kind = 'instruction' AND x.tenant_id = p_tenant
+              AND x.speaker IS NULL
               AND x.memory_scope = 1 AND x.provenance_type IN (0, 2, 5) AND x.source_message_ids <> '{}'
               AND (x.expires_at IS NULL OR x.expires_at > now())
               AND NOT EXISTS (

@@ -55,12 +55,12 @@ ON CONFLICT DO NOTHING;
 -- --- what follows the truth ----------------------------------------------------------------------------------------------
 
 -- The place of a memory in the index: as `item_place` has it, with the session and turn that it comes from, which say where it may
--- come up.
+-- come up. It has a speaker where it is about another one than the user.
 CREATE FUNCTION agent_data.memory_place(
-    p_memory uuid, p_at timestamptz, p_session uuid, p_turn integer, p_kind text, p_tokens integer
+    p_memory uuid, p_at timestamptz, p_session uuid, p_turn integer, p_kind text, p_tokens integer, p_speaker text
 ) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT agent_data.item_place(p_memory, 1::smallint, p_at, p_session, COALESCE(p_turn, -1),
-                                 agent_data.summary_mark(p_kind, p_session), p_tokens, NULL)
+                                 agent_data.summary_mark(p_kind, p_session), p_tokens, p_speaker)
 $$;
 
 CREATE FUNCTION agent_data.memory_hides(p_status text, p_scope smallint) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -121,7 +121,7 @@ BEGIN
         m.expires_at,
         CASE WHEN TG_OP <> 'DELETE' AND m.status <> 'forgotten' AND m.content_text <> '' THEN
             agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index,
-                                    m.kind, m.token_count)
+                                    m.kind, m.token_count, m.speaker)
         END, same);
     RETURN NULL;
 END $$;
@@ -171,7 +171,7 @@ BEGIN
     UNION ALL
     SELECT m.user_id, m.memory_id, m.tenant_id, 1, m.created_at, agent_data.memory_hides(m.status, m.memory_scope), m.expires_at,
            agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index, m.kind,
-                                   m.token_count)
+                                   m.token_count, m.speaker)
     FROM agent_data.memory_store m WHERE m.status <> 'forgotten' AND m.content_text <> '';
     GET DIAGNOSTICS made = ROW_COUNT;
     UPDATE agent_data.system_config SET value = to_jsonb((value #>> '{}')::bigint + 1) WHERE key = 'index_epoch';
@@ -554,7 +554,7 @@ BEGIN
       AND (p_confine IS NULL OR h.session_id = p_confine)
       AND (p_session IS NULL OR h.session_id <> p_session OR h.turn_index < p_visible) AND h.session_id <> ALL (p_ancestors)
     UNION ALL
-    SELECT i.n::integer, 1::smallint, m.memory_id, m.kind, m.content_text, NULL::smallint, NULL, m.session_id, NULL,
+    SELECT i.n::integer, 1::smallint, m.memory_id, m.kind, m.content_text, NULL::smallint, m.speaker, m.session_id, NULL,
            m.provenance_turn_index, m.memory_tier, m.provenance_type, m.confidence, m.importance,
            m.access_count, m.last_accessed_at, m.created_at, m.token_count, m.content_hash,
            CASE WHEN m.is_active AND m.expires_at <= now() THEN 'expired' ELSE m.status END,

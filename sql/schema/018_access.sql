@@ -28,7 +28,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
     'index_session', 'index_terms', 'label_call', 'look_up_mentions', 'memories_holding', 'memory_claims', 'near_memories', 'note_asked', 'note_degradation',
     'note_key', 'notes_in_force', 'object_texts', 'objects_tagged', 'rate_answer', 'read_paging', 'recognise', 'record_paging',
     'record_turns', 'request_elements', 'retry_webhook', 'search_objects', 'session_config',
-    'session_messages', 'settle_call', 'standing', 'tied_memories', 'claiming_memories', 'update_fact_confidence'
+    'session_messages', 'settle_call', 'standing', 'tied_memories', 'claiming_memories', 'own_statements', 'update_fact_confidence'
 ], ARRAY['mneme_app']);
 -- … and the schedule.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[

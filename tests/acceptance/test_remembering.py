@@ -166,3 +166,26 @@ def test_a_preview_says_whose_message_an_item_is_as_a_search_does(mneme: MnemeSe
     assert (searched["session"], searched["metadata"]) == ("parcels", {"by": "cleo-7"})
     whose = {str(source["metadata"]) for each in shown if each["source"] == "message" for source in each["provenance"]}
     assert whose == {str({"by": "cleo-7"})}
+
+
+def test_all_that_is_known_is_told_when_it_is_asked_for(
+    mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
+) -> None:
+    """Also what has no slot, in the language of the question, and in no other conversation's words."""
+    headers = {"x-mneme-user": f"gil {worker}"}
+    ask(mneme, "I'm a solicitor in York, we have an old rails monolith that I'm porting to React", headers=headers)
+    ask(mneme, "I take the tram to the office.", headers=headers)
+    learned(mneme, worker)
+    for question in (
+        "What do you know about me?",
+        "summarise what u know about me",
+        "Was weißt du über mich?",
+        "我是谁？",
+    ):
+        upstream.requests.clear()
+        ask(mneme, question, headers=headers)
+        sent = next(each for each in upstream.requests if each.path == "/v1/chat/completions")
+        prompt = prompt_of(sent)
+        for word in ("solicitor", "York", "rails", "tram"):
+            assert word in prompt, (question, prompt)
+        assert "From earlier conversations" not in prompt, prompt

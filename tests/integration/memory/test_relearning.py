@@ -354,6 +354,6 @@ async def test_what_a_helper_llm_withdrew_is_not_added_again(world: World) -> No
     await world.say("I live in Leeds.")
     async with world.pool.transaction(TENANT) as connection:
         leeds = (await world.rows())["Lives in Leeds"]["memory_id"]
-        await connection.execute(SQL["learning.withdraw"], TENANT, world.talk.user, [leeds], NOW)
+        await connection.execute(SQL["learning.withdraw"], TENANT, world.talk.user, [leeds], NOW, "not_found_by_llm")
     assert (await world.relearn(has_helper=True)).lines == []
     assert await world.rows() == {}

@@ -19,6 +19,8 @@ from app.context.assemble import (
     NAME_CHARS,
     NOTE,
     NOTE_TOKENS,
+    OTHERS,
+    OTHERS_TOKENS,
     SEPARATOR,
     SURE_TOKENS,
     WISHES,
@@ -131,6 +133,39 @@ def test_what_the_user_said_of_themselves_stands_apart() -> None:
     assert render(NONCE, [], wishes=["- Answer in bullets"]).split("\n") == [OPEN, WISHES, "- Answer in bullets", CLOSE]
     doubted = Marks(doubted={items[0].id})
     assert render(NONCE, items[:1], marks=doubted).split("\n")[2] == "- Likes tea (to be confirmed)"
+
+
+def test_what_others_said_of_themselves_is_not_about_the_user() -> None:
+    own: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
+    items = [memory(1, "Ann: Lives in York", speaker="Ann", **own), memory(2, "Lives in Bath", **own)]
+    assert render(NONCE, items).split("\n") == [
+        OPEN,
+        ABOUT,
+        "- Lives in Bath",
+        OTHERS,
+        "- Ann: Lives in York",
+        CLOSE,
+    ]
+    assert render(NONCE, items[:1]).split("\n") == [OPEN, OTHERS, "- Ann: Lives in York", CLOSE]
+
+
+def test_what_others_said_stays_within_its_cost(count: Callable[[str], int]) -> None:
+    own: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
+    items = [
+        memory(n, text := f"Ann: Likes tea {n}", speaker="Ann" if n % 2 else None, token_count=count(text), **own)
+        for n in range(1, 9)
+    ]
+    for chosen in (items, items[:1], items[1:2]):
+        meter = BlockMeter(count)
+        for item in chosen:
+            before = meter.used
+            cost = meter.cost(item)
+            meter.add(item)
+            assert meter.used == before + cost
+        assert count(render(NONCE, chosen) + SEPARATOR) <= meter.used
+        for item in chosen:
+            meter.remove(item)
+        assert meter.used == 0
 
 
 def test_no_heading_stands_over_nothing() -> None:
@@ -340,7 +375,12 @@ def test_the_constants_hold_and_are_not_lavish(count: Callable[[str], int]) -> N
     for word, tokens in _KNOWN_WORDS.items():
         assert count(word) == tokens
     assert count(f"{OPEN}\n{CLOSE}{SEPARATOR}") <= FRAME_TOKENS
-    for heading, tokens in ((NOTE, NOTE_TOKENS), (ABOUT, ABOUT_TOKENS), (WISHES, WISHES_TOKENS)):
+    for heading, tokens in (
+        (NOTE, NOTE_TOKENS),
+        (ABOUT, ABOUT_TOKENS),
+        (OTHERS, OTHERS_TOKENS),
+        (WISHES, WISHES_TOKENS),
+    ):
         assert tokens - 1 <= count(f"{heading}\n") <= tokens
 
 

@@ -11,21 +11,23 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context import compile as compiling
-from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
+from app.context.assemble import FRAME_TOKENS, NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.audit import expand
 from app.context.budget import Budgets
 from app.context.candidates import Candidate
 from app.context.compile import DEFAULT_BUDGETS, Compiler
+from app.context.notes import MORE_LINE
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest
 from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
 from app.context.score import Profile
 from app.context.transcript import Transcript, canonical, chain, message_hash
-from app.context.worth import PRICES
+from app.context.worth import PRICES, PROFILE_TOKENS
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens, prompt_tokens
+from app.sources import Price
 from app.store.user_profile import NOTHING, Procedure, Standing, StandingFact
-from tests.support.context_samples import NOW, memory, message
+from tests.support.context_samples import NOW, memory, message, source
 from tests.support.journey import TOKENIZERS
 from tests.support.properties import examples
 from tests.support.tables import each_of
@@ -38,8 +40,9 @@ Message = dict[str, Any]
 class Found:
     """A retriever that finds these."""
 
-    def __init__(self, *candidates: Candidate) -> None:
+    def __init__(self, *candidates: Candidate, listed: Retrieved | None = None) -> None:
         self.candidates_given = list(candidates)
+        self.listed = listed or Retrieved([], {})
         self.standing = NOTHING
         self.asked: list[tuple[Asked, Scope, Wanted]] = []
 
@@ -49,6 +52,9 @@ class Found:
     async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         self.asked.append((asked, scope, wanted))
         return Retrieved(self.candidates_given, {UUID(int=1): "superseded"})
+
+    async def list_statements(self, scope: Scope, fact_memories: Sequence[UUID]) -> Retrieved:
+        return self.listed
 
 
 def compiler(
@@ -590,13 +596,48 @@ async def test_sections_have_room_beside_the_memories() -> None:
     assert lines[quoted + 2].startswith("- [fact] Number")
     told = compiled.audit["sections"]
     assert told["memories"]["budget"] == compiled.audit["budget"]["memory"] == CAP
-    assert told["facts"]["tokens"] <= 200
-    assert told["facts"]["dropped"]
+    assert told["facts"]["tokens"] <= PROFILE_TOKENS["balanced"]
+    assert not told["facts"]["dropped"]
     block = compiled.new_block
     assert block is not None
     assert TOKENIZERS.for_model("gpt-4o").count(edit.text) <= block.token_count == compiled.tokens
     assert set(block.item_ids) >= {STANDING.profile_note, STANDING.facts[0].note, *(each.id for each in FACTS)}
     assert compiled.memories == 8
+
+
+def list_statements(count: int) -> list[Candidate]:
+    """Return statements in the order of importance, no two of which have all words in common."""
+    texts = [f"Keeps bee hive {n} in garden {n}" for n in range(count)]
+    tokens = TOKENIZERS.for_model("gpt-4o")
+    return [
+        memory(500 + n, text, provenance=[source(700 + n)], token_count=tokens.count(text))
+        for n, text in enumerate(texts)
+    ]
+
+
+async def test_all_that_is_known_is_listed_in_order_without_a_search() -> None:
+    found = Found(*FACTS, listed=Retrieved(list_statements(5), {}, beyond_list=0))
+    compiled = await compiler(found, cap=1_500).compile(request(ABOUT_ME))
+    assert compiled.new_block is not None
+    assert compiled.new_block.text.split("\n")[1:-1] == [
+        "About the user:",
+        *[f"- Keeps bee hive {n} in garden {n}" for n in range(5)],
+    ]
+    assert not found.asked
+
+
+@each_of("price", ["frugal", "balanced", "thorough"])
+async def test_what_the_price_leaves_out_of_all_that_is_known_is_counted(price: Price) -> None:
+    statements = list_statements(150)
+    found = Found(listed=Retrieved(statements, {}, beyond_list=7))
+    compiled = await compiler(found, cap=1_500).compile(request(ABOUT_ME, price=price))
+    assert compiled.new_block is not None
+    lines = compiled.new_block.text.split("\n")[2:-1]
+    told = len(lines) - 1
+    assert lines[:-1] == [f"- {statement.text}" for statement in statements[:told]]
+    assert lines[-1] == MORE_LINE.format(150 - told + 7)
+    spent = TOKENIZERS.for_model("gpt-4o").count(compiled.new_block.text)
+    assert 0.6 * PROFILE_TOKENS[price] <= spent <= PROFILE_TOKENS[price] + FRAME_TOKENS
 
 
 async def test_without_a_search_they_are_there_as_well() -> None:

@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from app.context.later_words import NONE_SHOWN, QUOTE_CHARS, attach_later_words
-from app.context.pack import Packed, Reason
+from app.context.pack import Packed, Reason, Verdict
 from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
 from tests.support.context_samples import memory, message, scored
+from tests.support.tables import each_of
 
 SAID = datetime(2026, 11, 23, tzinfo=UTC)
 ROOM = 1_000
@@ -39,6 +40,50 @@ def test_a_memory_is_told_with_what_was_said_later() -> None:
     assert words.words == {GOLF.id: " (later said, 2026-11-23: “Gave the Golf to my brother, I take the tram now.”)"}
     assert words.messages == [GAVE.item_id]
     assert words.tokens == count(words.words[GOLF.id]) + 1
+
+
+@each_of(
+    ("text", "is_quoted"),
+    [
+        ("What do I drive, a Golf?", True),
+        ("Where is my Golf?", False),
+        ("Which Golf do I drive?", False),
+        ("Welchen Golf fahre ich, und wie lange schon?", True),
+        ("Wo steht mein Golf?", False),
+        ("¿Dónde está mi Golf?", False),
+        ("Où est ma Golf ?", False),
+        ("Onde está o meu Golf?", False),
+        ("我的Golf在哪里？", False),
+        ("I sold the Golf, did I say so?", True),
+        ("Did I say that I sold the Golf?", True),
+        ("The Golf? Sold it.", True),
+    ],
+)
+def test_a_bare_question_is_no_later_word(text: str, is_quoted: bool) -> None:
+    _, words = attach_later_words(PACKED, (), {GOLF.id.hex: [row(9, text)]}, (), ROOM, count)
+    assert bool(words.words) is is_quoted
+
+
+def test_a_bots_words_are_not_the_users() -> None:
+    bot = row(9, "I am a bot, I have sold your Golf.")._replace(name="car_bot")
+    _, words = attach_later_words(PACKED, (), {GOLF.id.hex: [GAVE, bot]}, (), ROOM, count)
+    assert words.messages == [GAVE.item_id]
+
+
+def test_questions_do_not_displace_what_was_said() -> None:
+    questions = [row(number, "Where is my Golf?") for number in (9, 10)]
+    _, words = attach_later_words(PACKED, (), {GOLF.id.hex: [GAVE, *questions]}, (), ROOM, count)
+    assert words.messages == [GAVE.item_id]
+
+
+def test_a_message_in_place_of_its_memory_has_the_memorys_later_words() -> None:
+    source = message(7, "Ich fahre einen Golf")
+    dropped = Verdict(scored(GOLF, 0.4), Reason.DUPLICATE, source.id)
+    packed = Packed((scored(source, 0.9),), (dropped,), 10)
+    _, words = attach_later_words(packed, (), LATER, (), ROOM, count, asks_of_user=True)
+    assert words.messages == [GAVE.item_id]
+    assert list(words.words) == [source.id]
+    assert attach_later_words(packed, (), LATER, (), ROOM, count)[1] is NONE_SHOWN
 
 
 def test_without_room_it_is_left_out() -> None:

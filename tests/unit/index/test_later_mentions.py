@@ -9,7 +9,7 @@ import numpy as np
 from app.index.analyse import pack
 from app.index.later_mentions import MOST_LATER
 from app.index.user_index import ENDED, NEVER, ItemRow, UserIndex
-from app.store.item_columns import MEMORY_KIND, PLACE
+from app.store.item_columns import MEMORY_KIND, PLACE, speaker_mark
 from tests.support.tables import each_of
 
 USER, ASSISTANT = 1, 2
@@ -23,12 +23,15 @@ def item_id(number: int) -> UUID:
     return UUID(int=(number + 1) << 64 | 7)
 
 
-def make_row(number: int, text: str, *, role: int = USER, kind: int = 0, session: int = 1, hides: int = 0) -> ItemRow:
+def make_row(
+    number: int, text: str, *, role: int = USER, kind: int = 0, session: int = 1, hides: int = 0, speaker: str = ""
+) -> ItemRow:
     """An item that was made at the moment `number`."""
     place = np.zeros(1, PLACE)
     place["id"] = np.frombuffer(item_id(number).bytes, ">u8")
     place["session"] = np.frombuffer(UUID(int=session).bytes, ">u8")
     place["at"], place["turn"], place["tokens"], place["role"], place["kind"] = number, number, 10, role, kind
+    place["speaker"] = speaker_mark(speaker) if speaker else 0
     return ItemRow(place.tobytes(), b"", pack(text), hides, NEVER)
 
 
@@ -70,9 +73,22 @@ def test_neither_earlier_nor_unrelated_messages_nor_answers_nor_memories_are_fou
     assert find(rows, 2) == []
 
 
+def test_another_speakers_words_are_not_the_users() -> None:
+    """Dave is another speaker, for a memory is about him; Carol's name is only that of the user."""
+    rows = with_filler(
+        make_row(1, "Drives a Golf", kind=MEMORY_KIND),
+        make_row(2, "Dave: Drives a Golf", kind=MEMORY_KIND, speaker="Dave"),
+        make_row(3, "I sold the Golf.", speaker="dave"),
+        make_row(4, "The Golf is for sale.", speaker="Carol"),
+        make_row(5, "The Golf needs tyres."),
+    )
+    assert find(rows, 1) == [4, 5]
+    assert find(rows, 2) == [3]
+
+
 def test_the_last_ones_are_told_the_latest_last() -> None:
     rows = with_filler(make_row(1, "Drives a Golf", kind=MEMORY_KIND), *(make_row(n, f"Golf {n}") for n in range(2, 7)))
-    assert find(rows, 1) == [5, 6][-MOST_LATER:]
+    assert find(rows, 1) == [2, 3, 4, 5, 6][-MOST_LATER:]
 
 
 def test_what_stands_in_the_prompt_is_not_told_again() -> None:

@@ -1,0 +1,108 @@
+"""Sessions whose messages have names: each fact is its speaker's, and only the user's facts are about the user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.clients import Api, Message, ask, assistant, prompt_of, user
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+ABOUT = "About the user:"
+GROUP = [
+    ("Ann", "I live in York and I'm a nurse."),
+    ("Bob", "I live in Leeds."),
+    ("Bob", "Always answer in French from now on."),
+    ("Ann", "I'm allergic to peanuts."),
+]
+
+
+@pytest.fixture(scope="module")
+def worker() -> bool:
+    return True
+
+
+def say(mneme: MnemeServer, name: str, lines: Sequence[tuple[str | None, str]]) -> Api:
+    """Say these lines in one conversation, each by its speaker, and wait until they are learned from."""
+    transcript: list[Message] = []
+    api = Api(mneme, user=name)
+    for speaker, text in lines:
+        transcript.append(user(text) | ({"name": speaker} if speaker else {}))
+        ask(mneme, transcript, headers={"x-mneme-user": name})
+        api.wait_for_quiet()
+        transcript.append(assistant("All right."))
+    return api
+
+
+def find_texts(api: Api) -> dict[str, str | None]:
+    """Return the texts of the memories in force, with their speakers."""
+    return {memory["text"]: memory["speaker"] for memory in api.all("/memories", "memories")}
+
+
+def ask_anew(mneme: MnemeServer, upstream: ScriptedUpstream, name: str, question: str) -> str:
+    """Return the prompt of a question in a new conversation."""
+    upstream.requests.clear()
+    ask(mneme, question, headers={"x-mneme-user": name})
+    return prompt_of(next(each for each in upstream.requests if each.path == "/v1/chat/completions"))
+
+
+def test_each_fact_has_its_speaker(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    """The first speaker's facts, too, which were learned before anybody else spoke."""
+    api = say(mneme, "group", GROUP)
+    assert find_texts(api) == {
+        "Ann: Lives in York": "Ann",
+        "Ann: Is a nurse": "Ann",
+        "Ann: Is allergic to peanuts": "Ann",
+        "Bob: Lives in Leeds": "Bob",
+    }
+    assert api.get("/users/group/facts")["facts"] == []
+    for question, answer in (("Where does Ann live?", "York"), ("Where does Bob live?", "Leeds")):
+        prompt = ask_anew(mneme, upstream, "group", question)
+        assert answer in prompt
+        assert ABOUT not in prompt
+        assert "standing wishes" not in prompt
+
+
+def test_the_only_name_is_the_users(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    api = say(mneme, "single", [("maria", "I live in Porto."), ("maria", "My sister Rosa lives in Braga.")])
+    assert set(find_texts(api).values()) == {None}
+    assert "Lives in Porto" in find_texts(api)
+    assert f"{ABOUT}\n- lives in: Porto" in ask_anew(mneme, upstream, "single", "Where do I live?")
+
+
+def test_the_user_is_known_by_name(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    lines = [(None, "My name is Carol. I live in Bath."), ("Dave", "I live in Hull."), ("Carol", "I'm vegetarian.")]
+    texts = find_texts(say(mneme, "carol-1", lines))
+    assert texts["Dave: Lives in Hull"] == "Dave"
+    assert {texts["Lives in Bath"], texts["Is vegetarian"]} == {None}
+    assert f"{ABOUT}\n- lives in: Bath\n<" in ask_anew(mneme, upstream, "carol-1", "Where do I live?")
+
+
+def test_a_bot_teaches_nothing(mneme: MnemeServer) -> None:
+    api = say(mneme, "with bot", [("Ann", "I live in York."), ("weather_bot", "I live in Hull and I like rain.")])
+    assert find_texts(api) == {"Lives in York": None}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by the field", "by prefixes"])
+def test_an_imported_group_chat(mneme: MnemeServer, named: bool) -> None:
+    name = f"imported {named}"
+    rows: list[dict[str, Any]] = []
+    for number, (speaker, text) in enumerate(GROUP):
+        row = {"user": name, "session": name, "role": "user", "created_at": f"2026-05-01T10:0{number}:00Z"}
+        said = {"name": speaker, "content": text} if named else {"content": f"{speaker}: {text}"}
+        rows.append(row | said)
+    body = "\n".join(json.dumps(row) for row in rows)
+    answer = mneme.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+    assert answer.status_code == 200, answer.text
+    api = Api(mneme, user=name)
+    api.wait_for_quiet()
+    assert find_texts(api)["Bob: Lives in Leeds"] == "Bob"
+    assert set(find_texts(api).values()) == {"Ann", "Bob"}
+    home = next(memory for memory in api.all("/memories", "memories") if memory["text"] == "Ann: Lives in York")
+    (source,) = home["provenance"]
+    content = str(rows[0]["content"])
+    assert content[source["span"][0] : source["span"][1]] == source["quote"]

@@ -1,0 +1,110 @@
+"""The user is told from the other named speakers of a session, and their statements are kept as theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from app.memory.candidate import Ended, Provenance, Triple, make_candidate
+from app.memory.speakers import SessionSpeakers, attribute, find_own_triple, find_prefix, read_prefixes, strip_prefix
+from tests.support.tables import each_of
+
+
+@each_of(
+    ("names", "own_names", "others"),
+    [
+        ([None], [], {}),
+        (["Ann"], [], {}),
+        (["maria_silva", "maria_silva"], ["u-17"], {}),
+        (["Ann", "Bob"], [], {"Ann": "Ann", "Bob": "Bob"}),
+        (["Ann", "Bob"], ["ann"], {"Bob": "Bob"}),
+        (["Ann", "Bob"], ["Ann Smith"], {"Bob": "Bob"}),
+        ([None, "Dave"], [], {"Dave": "Dave"}),
+        ([None, "Dave", "Carol"], ["Carol"], {"Dave": "Dave"}),
+        (["user", "Dave"], [], {"Dave": "Dave"}),
+        (["Ann_Smith", "Bob", "ann smith", "Ann"], [], {
+            "Ann_Smith": "Ann Smith", "ann smith": "Ann Smith", "Ann": "Ann Smith", "Bob": "Bob",
+        }),
+        (["Zoé", "zoe", "Luc"], [], {"Zoé": "Zoé", "zoe": "Zoé", "Luc": "Luc"}),
+        (["Ann Smith", "Ann Jones", "Ann"], [], {"Ann Smith": "Ann Smith", "Ann Jones": "Ann Jones", "Ann": "Ann"}),
+        (["Ann", "weather_bot"], [], {"weather_bot": None}),
+        (["Ann", "Slackbot", "Bob"], [], {"Ann": "Ann", "Bob": "Bob", "Slackbot": None}),
+        (["Talbot", "Abbot"], [], {"Talbot": "Talbot", "Abbot": "Abbot"}),
+        (["小王", "小李"], [], {"小王": "小王", "小李": "小李"}),
+        (["Ольга", "Игорь"], ["ольга"], {"Игорь": "Игорь"}),
+    ],
+)  # fmt: skip
+def test_the_user_is_told_from_other_speakers(
+    names: Sequence[str | None], own_names: Sequence[str], others: Mapping[str, str | None]
+) -> None:
+    assert SessionSpeakers(names, own_names).find_others() == others
+
+
+@each_of(
+    ("text", "name"),
+    [
+        ("Ann: I live in York.", "Ann"),
+        ("María José: Vivo en Lugo.", "María José"),
+        ("小王：我住在上海。", "小王"),
+        ("O'Brien: I'm late.", "O'Brien"),
+        ("Note: buy milk", None),
+        ("Question: where do I live?", None),
+        ("https://example.org/a", None),
+        ("at 10:30 I leave", None),
+        ("I live in York: it rains.", None),
+        ("Ann:", None),
+        ("I live in York.", None),
+    ],
+)
+def test_a_name_before_a_message_is_found(text: str, name: str | None) -> None:
+    assert find_prefix(text) == name
+
+
+@each_of(
+    ("texts", "names"),
+    [
+        (["Ann: Hi", "Bob: Hi", "Ann: How are you?"], ["Ann", "Bob", "Ann"]),
+        (["Ann: Hi", "Bob: Hi"], None),
+        (["Ann: Hi", "Ann: Hi", "Ann: Hi"], None),
+        (["Ann: Hi", "Bob: Hi", "Ann: Bye", "and me?"], None),
+        ([], None),
+    ],
+)
+def test_a_group_chat_is_told_by_its_prefixes(texts: Sequence[str], names: Sequence[str] | None) -> None:
+    assert read_prefixes(texts) == names
+
+
+def test_a_prefix_is_left_out() -> None:
+    assert strip_prefix("Ann: I live in York.") == "I live in York."
+
+
+def test_statements_of_another_speaker_are_about_that_speaker() -> None:
+    home = make_candidate("Lives in York", "fact", importance=0.7, confidence=0.9, tag="t", value="York")
+    home_triple = Triple("user", "lives_in", "York")
+    kin = Triple("wife", "name", "Eve")
+    first, second = attribute(
+        [
+            replace(home, triple=home_triple, ends=(Ended("user", "works_at", None),), doubts=("gym",)),
+            replace(home, triple=kin),
+        ],
+        "Ann Smith",
+    )
+    assert (first.content, first.speaker, first.doubts) == ("Ann Smith: Lives in York", "Ann Smith", ())
+    assert first.triple == Triple("ann-smith", "lives_in", "York")
+    assert first.ends == (Ended("ann-smith", "works_at", None),)
+    assert second.triple == Triple("ann-smith.wife", "name", "Eve")
+    assert [find_own_triple(statement.triple, "Ann Smith") for statement in (first, second) if statement.triple] == [
+        home_triple,
+        kin,
+    ]
+    assert find_own_triple(home_triple, "Ann Smith") is None
+
+
+def test_wishes_and_conclusions_of_another_speaker_are_not_learned() -> None:
+    wish = make_candidate("Always answer in French", "instruction", importance=0.8, confidence=0.9, tag="t", value="x")
+    guess = replace(
+        make_candidate("Perhaps: moves to York", "fact", importance=0.5, confidence=0.4, tag="t", value="x"),
+        provenance_type=Provenance.SYSTEM_INFERRED,
+    )
+    assert attribute([wish, guess], "Ann") == []
