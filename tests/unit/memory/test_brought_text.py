@@ -227,7 +227,7 @@ def test_what_somebody_else_says_or_writes_says_nothing_of_the_user(message: str
     [
         ("Please check my grammar from now on, I'm dyslexic.", "dyslexic"),
         ("I live in Leeds now. Is that far from York?", "Leeds"),
-        ("How do I say goodbye in Italian? I'm moving to Rome in May.", "Rome"),
+        ("How do I say goodbye in Italian? We're moving to Turin in May.", "Turin"),
         ("Is this right for me? I'm a vegan and I have a peanut allergy.", "vegan"),
         ("I'm a translator and I live in Ghent.", "Ghent"),
         ("My teacher corrects my grammar all the time because I'm from Brazil.", "Brazil"),
@@ -320,7 +320,6 @@ def test_own_words_that_only_look_like_it_are_learned(message: str, pattern: str
         "I have 3",
         "We moved to the",
         "Ich bin allergisch gegen",
-        "Meine Schwester heißt",
         "Wir sind in die",
         "Je suis allergique aux",
         "Ma sœur s'appelle",

@@ -114,3 +114,22 @@ def test_without_date(said: str, left: str | None) -> None:
     when = find_date(said, NOW, past=True)
     assert when is not None
     assert without_date(said, when) == left
+
+
+@each_of(
+    ("message", "comes"),
+    [
+        ("Ich habe am Freitag einen Zahnarzttermin.", True),
+        ("Wir haben am Samstag Besuch von Oma.", True),
+        ("Ich habe am Freitag meine Prüfung bestanden.", False),
+        ("Ich habe am Montag eine Wohnung besichtigt.", False),
+        ("J'ai rendez-vous chez le dentiste vendredi.", True),
+        ("J'ai un examen mardi.", True),
+        ("J'ai fini ma thèse vendredi.", False),
+        ("J'ai acheté une voiture samedi.", False),
+    ],
+)
+def test_a_weekday_comes_unless_the_verb_is_past(message: str, comes: bool) -> None:
+    (statement,) = extract(SourceExchange(message, NOW))
+    assert statement.when is not None
+    assert (statement.when > NOW.date().isoformat()) == comes
