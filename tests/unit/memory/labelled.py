@@ -376,6 +376,8 @@ I've gone back to eating fish ⇒ correction/fact: fish
 """
 
 NOTHING = """
+If I use Postgres for this, do I need an index on it?Share Prompt
+Whenever I restart it, do you think I lose the queue?Thanks
 Hi there!
 What's the weather like today?
 Suggest a restaurant
