@@ -62,7 +62,7 @@ _TITLES = frozenset({"dr", "dra", "prof", "mr", "mrs", "ms", "st", "sr", "sra", 
 """Abbreviations before a name, whose full stop ends no sentence."""
 _LOOSE_SIGNS = " ,;:，、"
 _RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through |(?:mornings|afternoons|evenings|nights)\b)")
-"""What follows the first day of several."""
+"""Words that follow the first of several days."""
 _NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|just|only)$", re.IGNORECASE)
 _LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
 AT_ONCE = 2
