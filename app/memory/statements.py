@@ -262,8 +262,11 @@ def build_candidates(
         quote = " ".join(text[span[0] : span[1]].split())
         when = find_spoken_date(quote, code, now)
         repeats = language(code or "en").pattern("repeats")
-        if when is not None and (repeats.search(quote[: when.start]) or _RANGE.match(quote, when.end)):
-            when = None
+        if when is not None:
+            before = quote[
+                : when.start if code in ("", "en") else when.end
+            ]  # "le jeudi" is every Thursday, "jeudi" the next
+            when = None if repeats.search(before) or _RANGE.match(quote, when.end) else when
         content = _resolve_words(quote, when, english=code in ("", "en"))
         if content is None or (" " not in content and content.isascii()):
             continue  # "my brother" or "next week" alone says nothing

@@ -368,7 +368,7 @@ async def test_the_llm_is_told_the_frames_of_a_message_and_a_role_play(
         pool,
         talk,
         code,
-        "You are Gandalf the wizard, stay in character and greet the traveller who enters your tower.",
+        "You are Gandalf the wizard. Greet me, the traveller who enters your tower.",
         "I draw my sword",
     )
     await read_all(reader, admin)

@@ -54,7 +54,7 @@ FROM (
     SELECT m.memory_id, m.content_text, CASE WHEN m.is_active THEN 0 ELSE 1 END | CASE m.memory_scope WHEN 1 THEN 0 ELSE 2 END,
            (extract(epoch FROM m.expires_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
            agent_data.memory_place(m.memory_id, COALESCE(m.valid_from, m.created_at), m.session_id, m.provenance_turn_index,
-                                   m.kind, m.token_count)
+                                   m.kind, m.token_count, m.speaker)
     FROM agent_data.memory_store m
     WHERE m.user_id = $1 AND m.status <> 'forgotten' AND m.content_text <> ''
 ) x

@@ -58,6 +58,10 @@ Ich habe jeden Montag Chorprobe.
 Tengo clase de yoga todos los lunes.
 J'ai un cours de yoga chaque lundi.
 我每周一去游泳
+Je fais du judo le jeudi
+Juego al tenis los jueves
+Jogo xadrez às quintas
+I play chess on Fridays
 """
 
 
