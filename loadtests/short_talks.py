@@ -3,7 +3,7 @@
 python -m loadtests.short_talks [--shown]
 
 Each talk is a user of its own, at a server and a worker as they ship, without a helper LLM. The last message of a talk opens a
-new conversation; what its prompt tells decides. `short_talks.txt` has the talks: the half `fitted` was looked at while the
+new conversation; what its prompt tells decides. `short_talks.txt` has the talks: the part `fitted` was looked at while the
 rules were written, `held` and `second` were written before them.
 """
 
@@ -33,7 +33,7 @@ WORDS_BETWEEN = "\n"
 class ShortTalk(NamedTuple):
     """A line of the file. `must_tell` and `must_not_tell`: patterns; `beside`: what excuses the second."""
 
-    half: str
+    part: str
     kind: str
     language: str
     messages: tuple[str, ...]
@@ -57,9 +57,9 @@ def read_talks() -> list[ShortTalk]:
     lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     talks = []
     for line in lines:
-        half, kind, language, messages, *patterns = line.split(" | ")
+        part, kind, language, messages, *patterns = line.split(" | ")
         parts = ["" if part == "-" else part for part in patterns]
-        talks.append(ShortTalk(half, kind, language, tuple(messages.split(" / ")), *parts))
+        talks.append(ShortTalk(part, kind, language, tuple(messages.split(" / ")), *parts))
     return talks
 
 
@@ -91,7 +91,7 @@ def play(stack: Stack, talks: list[ShortTalk]) -> list[str]:
 @click.command()
 @click.option("--shown", "print_failed", is_flag=True, help="Print the prompts of the talks that failed.")
 def main(print_failed: bool) -> None:
-    """Print how many talks of each half and kind are held."""
+    """Print how many talks of each part and kind are held."""
     talks = read_talks()
     with running() as stack, stack.worker():
         memories = play(stack, talks)
@@ -100,10 +100,10 @@ def main(print_failed: bool) -> None:
     for talk, memory in zip(talks, memories, strict=True):
         is_held = talk.is_held(memory)
         for kind in (talk.kind, "all"):
-            held_count[talk.half, kind] += is_held
-            count[talk.half, kind] += 1
+            held_count[talk.part, kind] += is_held
+            count[talk.part, kind] += 1
         if print_failed and not is_held:
-            click.echo(f"--- {talk.half} {talk.kind} {talk.language}: {' / '.join(talk.messages)}\n{memory}")
+            click.echo(f"--- {talk.part} {talk.kind} {talk.language}: {' / '.join(talk.messages)}\n{memory}")
     for key in count:
         click.echo(f"{key[0]}, {key[1]}: {held_count[key]} of {count[key]}")
 

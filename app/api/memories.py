@@ -216,7 +216,7 @@ class MemoryOut(BaseModel):
     predicate: str | None
     object: str | None
     speaker: str | None = Field(
-        description="Whom it is about, where that is another named speaker of a session; null: the user."
+        description="The other named speaker of a session whom the memory is about; null: the user."
     )
     metadata: dict[str, Any]
     details: dict[str, Any]

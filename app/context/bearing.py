@@ -332,6 +332,6 @@ def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
     any_topic = topic("", [each for words in table["topics"].values() for each in words])
     brings, abroad = pattern(table["brings"]), pattern(table["abroad"])
     past = pattern(table["past"])
-    every = [past, *(own for _, own in (*asks, *relations))]
-    bare = [each.pattern.removeprefix(r"\b").removesuffix(r"\b") for each in every]
-    return _Language(pattern(bare), opening, past, asks, of, topics, any_topic, brings, abroad, relations)
+    patterns = [past, *(question for _, question in (*asks, *relations))]
+    sources = [compiled.pattern.removeprefix(r"\b").removesuffix(r"\b") for compiled in patterns]
+    return _Language(pattern(sources), opening, past, asks, of, topics, any_topic, brings, abroad, relations)

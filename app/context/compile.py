@@ -42,14 +42,14 @@ from app.context.layout import (
     visible_from,
 )
 from app.context.notes import (
-    MORE_TOKENS,
+    LEFT_OUT_TOKENS,
     NOTHING_SINCE,
     EndedSince,
     NoteLines,
+    add_left_out_line,
     doubtful,
     habits_for,
     since_then,
-    tell_rest,
 )
 from app.context.pack import UNDEFINED, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
@@ -239,9 +239,9 @@ class Compiler:
             retrieved = retrieved._replace(later=later) if later else retrieved
         lists_all = reading.topics.whole and layout.room > 0 and request.search
         if lists_all:
-            retrieved = await self._retriever.list_statements(_scope_of(request, reading), fact_memories)
+            retrieved = await self._retriever.list_statements(_build_scope(request, reading), fact_memories)
         if layout.room > 0 and reading.asked.text and request.search and not retrieved.candidates:
-            scope = replace(_scope_of(request, reading), history=reading.topics.past)
+            scope = replace(_build_scope(request, reading), history=reading.topics.past)
             sought = Wanted(
                 layout.room,
                 further=" ".join(habits.further),
@@ -282,10 +282,10 @@ class Compiler:
         price = self._price_of(request, profile) if found.retrieved.asked else None
         scored = score(items, QuerySignals.of(asked, related), profile, request.now, likely=price is not None)
         order = profile.order
-        if found.retrieved.beyond_list is not None:  # the order of the list is the order of importance
+        if found.retrieved.unlisted_count is not None:  # the order of the list is the order of importance
             scored = [item._replace(score=float(len(scored) - number)) for number, item in enumerate(scored)]
             order = "score"
-            room = min(room, PROFILE_TOKENS[request.price or self._price] - layout.shares.facts) - MORE_TOKENS
+            room = min(room, PROFILE_TOKENS[request.price or self._price] - layout.shares.facts) - LEFT_OUT_TOKENS
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
@@ -331,7 +331,7 @@ class Compiler:
             {*visible, *reading.request.gone},
             room,
             self._layouts.counted(scale),
-            asks_of_user=heard(reading.query).first_person,
+            asks_about_user=heard(reading.query).first_person,
         )
         return chosen._replace(packed=packed, later=words)
 
@@ -340,8 +340,8 @@ class Compiler:
         request, packed, scale = reading.request, chosen.packed, reading.figures.scale
         later = chosen.later
         lines, account = self._layouts.say(reading, found.learned, chosen.layout, packed, later)
-        if (beyond := found.retrieved.beyond_list) is not None:
-            tell_rest(lines, packed, beyond, self._layouts.counted(scale))
+        if (unlisted_count := found.retrieved.unlisted_count) is not None:
+            add_left_out_line(lines, packed, unlisted_count, self._layouts.counted(scale))
         items = [each.candidate for each in packed.chosen]
         deeds = [each.sentence for each in request.deeds]
         text = render(
@@ -417,8 +417,8 @@ class Compiler:
         )
 
 
-def _scope_of(request: CompileRequest, reading: Reading) -> Scope:
-    """Return whose memory is asked, with the turns of the session that the prompt has."""
+def _build_scope(request: CompileRequest, reading: Reading) -> Scope:
+    """Return the scope to search, with the turn from which the prompt has the session."""
     return replace(request.scope, visible_from=visible_from(request, reading.story)) if request.path else request.scope
 
 

@@ -28,7 +28,7 @@ from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
 
 MOST_QUOTED = 2
-"""Most later messages behind a line: the latest ones."""
+"""The most later messages that stand behind a line; they are the latest ones."""
 _QUESTION_MARKS = ("?", "？", "؟")
 _CLAUSE_END = re.compile(r"[,;:.!?，。；：！？–—]")
 _WORD = re.compile(r"[^\W_]+")
@@ -37,7 +37,7 @@ _QUESTION_TEXT = """
     qué quién cuándo cuál comment où que quel quelle quels quelles qui quand como onde qual quais quem quando
 """
 _QUESTION_WORDS = frozenset(_QUESTION_TEXT.split())
-"""Of which a bare question has one among its first two words ("In which city …")."""
+"""A bare question has one of these among its first two words ("In which city …")."""
 _QUESTION_SIGNS = re.compile("[\u4e00-\u9fff].*(?:什么|哪|谁|怎么|怎样|几|多少|吗|呢)")
 QUOTE_CHARS = 240
 """Most characters of a later message that are quoted: two sentences, as in `BRIEF_CHARS`."""
@@ -64,7 +64,7 @@ def attach_later_words(
     room: int,
     count: Count,
     *,
-    asks_of_user: bool = False,
+    asks_about_user: bool = False,
 ) -> tuple[Packed, LaterWordsShown]:
     """Choose the later words behind each line, and leave out the memories for which there is no room.
 
@@ -75,7 +75,7 @@ def attach_later_words(
         visible: Items that the prompt shows already.
         room: Tokens that are left.
         count: Counts the tokens of a text.
-        asks_of_user: Whether the request is about the user; then a message has the later words of its memory, too.
+        asks_about_user: Whether the request is about the user; then a message has the later words of its memory, too.
     """
     later = _drop_questions(later)
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
@@ -95,11 +95,11 @@ def attach_later_words(
         messages = later.get(item.id.hex, ())
         memory = item if item.source == "memory" else memory_by_message.get(item.id)
         if item.source == "message":
-            signed = [row for row in messages if has_change_sign(row.content)]
-            of_memory = _select_later_of(memory, later) if asks_of_user and memory is not None else []
-            chosen.add(item.id, None, signed or of_memory[-1:])
+            change_messages = [row for row in messages if has_change_sign(row.content)]
+            memory_messages = _select_later_messages(memory, later) if asks_about_user and memory is not None else []
+            chosen.add(item.id, None, change_messages or memory_messages[-1:])
         elif memory is not None:
-            chosen.add(item.id, item.id, _select_later_of(memory, later))
+            chosen.add(item.id, item.id, _select_later_messages(memory, later))
     if not chosen.words and not chosen.left_out:
         return packed, NONE_SHOWN
     words = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
@@ -134,7 +134,7 @@ class _Choice:
             self.left_out.add(memory)
 
 
-def _select_later_of(memory: Candidate, later: LaterMessages) -> list[RetrievedRow]:
+def _select_later_messages(memory: Candidate, later: LaterMessages) -> list[RetrievedRow]:
     """Return the user's later words about a memory, without the messages that it was learned from."""
     if memory.kind not in DOUBTABLE:
         return []

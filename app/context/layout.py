@@ -252,7 +252,7 @@ class Layouts(Struct, frozen=True):
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self.budgets.cards))
         budgets = self.budgets
-        if reading.topics.whole:  # all that is known is asked for, and facts are most of it
+        if reading.topics.whole:  # the message asks for all that is known, and facts are most of it
             budgets = replace(budgets, facts=max(budgets.facts, PROFILE_TOKENS[request.price or self.price]))
         working = None
         if request.has_tools and story.cut:

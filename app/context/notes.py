@@ -32,10 +32,10 @@ from app.text_cache import of_texts
 PROFILE_LABEL = "Tenant context: "
 QUESTION_LABEL = "To be confirmed by the user: "
 
-MORE_LINE = "Also known about the user, left out here for want of room: {} more."
-"""Behind all that is known of the user, where a message asks for that."""
-MORE_TOKENS = 20
-"""The line with its end, at most."""
+LEFT_OUT_LINE = "Also known about the user, left out here for want of room: {} more."
+"""The last line where a message asks for all that is known of the user."""
+LEFT_OUT_TOKENS = 20
+"""Most tokens of `LEFT_OUT_LINE` with its end."""
 
 KEY_CHARS, VALUE_CHARS = 64, 200
 """Longest key and value of a fact that is shown, characters; of a longer one the memory tells."""
@@ -424,12 +424,12 @@ def _shown(key: str, value: str) -> tuple[str, str]:
     return key, neutralise(value).replace(";", ",")
 
 
-def tell_rest(lines: NoteLines, packed: Packed, beyond: int, count: Count) -> None:
-    """Add how many things are known of the user that the prompt has no room for; `beyond`: those that were not fetched."""
-    left_out = beyond + sum(verdict.reason == Reason.OVER_BUDGET for verdict in packed.dropped)
+def add_left_out_line(lines: NoteLines, packed: Packed, unlisted_count: int, count: Count) -> None:
+    """Add a line that counts what is known of the user and has no room. `unlisted_count`: statements that were not fetched."""
+    left_out = unlisted_count + sum(verdict.reason == Reason.OVER_BUDGET for verdict in packed.dropped)
     left_out += sum(entry[1] == Reason.OVER_BUDGET for entry in lines.account.get("facts", {}).get("dropped", ()))
     if left_out:
-        line = MORE_LINE.format(left_out)
+        line = LEFT_OUT_LINE.format(left_out)
         lines.after.append(line)
         lines.tokens += line_cost(line, count)
 

@@ -310,7 +310,7 @@ def _speakers(speaker: NDArray[np.uint64], query: str) -> tuple[list[str], list[
     if not speaker.any():
         return [], []
     words = {word for word in words_in(query) if word not in KNOWN_ROLES}
-    for run in _UNSPACED_RUN.findall(query):  # names stand there without spaces around them
+    for run in _UNSPACED_RUN.findall(query):  # such names have no spaces around them
         words |= {run[n : n + length] for length in UNSPACED_NAME_CHARS for n in range(len(run) - length + 1)}
     marks = {speaker_mark(word): word for word in words}
     there = set(np.unique(speaker).tolist()) & marks.keys()

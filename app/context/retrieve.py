@@ -247,8 +247,8 @@ class Retrieved(NamedTuple):
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
     later: LaterMessages = MappingProxyType({})
     """The user's later messages with the words of an item."""
-    beyond_list: int | None = None
-    """The number of the user's statements that were not fetched, where all of them were asked for; None: they were not."""
+    unlisted_count: int | None = None
+    """The number of the user's statements that were not fetched, where a message asks for all of them; None: it does not."""
 
 
 class NoVector(Unavailable):
@@ -378,10 +378,10 @@ class Retriever:
         places, total = await self._store.list_statements(scope.tenant_id, scope.user_id, MOST_LISTED)
         rows = await self._fetch(places, scope) if len(places) else []
         cutter = PassageCutter((), (), self._count)
-        listed = [_candidate(row, _NOT_RANKED, cutter, frozenset()) for row in sorted(rows, key=lambda row: row.n)]
-        listed = _drop_repeated([item for item in listed if not _is_in_prompt(item, scope)])
-        later = await self.find_later(scope, [*fact_memories, *(item.id for item in listed)])
-        return Retrieved(listed, {}, later=later, beyond_list=total - len(places))
+        statements = [_candidate(row, _NOT_RANKED, cutter, frozenset()) for row in sorted(rows, key=lambda row: row.n)]
+        statements = _drop_repeated([item for item in statements if not _is_in_prompt(item, scope)])
+        later = await self.find_later(scope, [*fact_memories, *(item.id for item in statements)])
+        return Retrieved(statements, {}, later=later, unlisted_count=total - len(places))
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""

@@ -1,6 +1,6 @@
 """Recognizes messages that ask for all that is known of the user, in many languages ("What do you know about me?").
 
-The words are data: `self_questions.txt` has more languages than have rules.
+The words are data: `self_questions.txt` has them for more languages than there are rules for.
 """
 
 from __future__ import annotations

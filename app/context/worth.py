@@ -58,7 +58,7 @@ PRICES: Mapping[Price, Rate] = MappingProxyType(
 """Set so that questions which memory answers get some 400, 800 and 1,100 tokens (loadtests/results/worth.md)."""
 
 PROFILE_TOKENS: Mapping[Price, int] = MappingProxyType({"frugal": 400, "balanced": 800, "thorough": 1_100})
-"""Most tokens of all that is known of the user, where a message asks for that: as much as a question gets at the price."""
+"""The most tokens of a list of all that is known of the user: as many as a question gets at the price."""
 
 LEAST_SURE, SURE = 0.2, 0.65
 """The probability that memory is asked from which it is looked at: where there is next to nothing to show, and where there is

@@ -289,9 +289,11 @@ def _by_rule(
             match = rule.pattern.fullmatch(wording)
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
-                made = [_filled(statement, groups, clause, when, exchange, spoken) for statement in rule.statements]
-                if made[0] is not None:
-                    return [each for each in made if each is not None]
+                candidates = [
+                    _build_candidate(statement, groups, clause, when, exchange, spoken) for statement in rule.statements
+                ]
+                if candidates[0] is not None:
+                    return [candidate for candidate in candidates if candidate is not None]
     return []
 
 
@@ -309,45 +311,45 @@ def _without(text: str, when: FoundDate) -> str:
     return joined.strip(" ,，")
 
 
-def _filled(
-    gives: RuleStatement,
+def _build_candidate(
+    statement: RuleStatement,
     groups: dict[str, str],
     clause: _Clause,
     when: FoundDate | None,
     exchange: SourceExchange,
     spoken: Language,
 ) -> MemoryCandidate | None:
-    name = next((each for each in gives.value if groups.get(each)), gives.value[0])
-    value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
-    if not value and not gives.optional:
+    name = next((group for group in statement.value if groups.get(group)), statement.value[0])
+    value = statement.constant or CHECKS[statement.check](groups.get(name, ""), spoken)
+    if not value and not statement.optional:
         return None
-    filled = {**groups, name: value or "", gives.value[0]: value or ""}
+    values = {**groups, name: value or "", statement.value[0]: value or ""}
 
     def fill(field: re.Match[str]) -> str:
-        text = filled.get(field[1].lower(), "")
+        text = values.get(field[1].lower(), "")
         return capital(text) if field[1][:1].isupper() else text
 
-    content = " ".join(_FIELD.sub(fill, gives.content).split())
-    subject = gives.subject
+    content = " ".join(_FIELD.sub(fill, statement.content).split())
+    subject = statement.subject
     if subject == "{who}":
         subject = spoken.kin.get(groups.get("who", "").lower(), groups.get("who", "").lower())
     since = None
-    if when is not None and (gives.ends or gives.correction):
+    if when is not None and (statement.ends or statement.correction):
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
-    ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
-    predicate = _NO_WORD.sub("_", _FIELD.sub(fill, gives.predicate or "").lower())
-    single = predicate in words("single_valued") or "{what}" in (gives.predicate or "")
+    ends = tuple(_ended(template, values, subject, since, spoken) for template in statement.ends)
+    predicate = _NO_WORD.sub("_", _FIELD.sub(fill, statement.predicate or "").lower())
+    single = predicate in words("single_valued") or "{what}" in (statement.predicate or "")
     denies = predicate.startswith("not_")
-    changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
-    kind: LearnedKind = "correction" if changed and gives.kind in CORRECTED else gives.kind
+    changed = (statement.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
+    kind: LearnedKind = "correction" if changed and statement.kind in CORRECTED else statement.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     stated = predicate if predicate and value and (single or kind != "correction" or denies) else None
     return make_candidate(
         content,
         kind,
-        importance=gives.importance,
-        confidence=gives.confidence,
-        tag=gives.tag,
+        importance=statement.importance,
+        confidence=statement.confidence,
+        tag=statement.tag,
         value=value or "",
         triple=Triple(subject, stated, value or "") if stated else None,
         since=since,

@@ -75,7 +75,7 @@ def find_later_mentions(
         may_tell: For each row (n,) whether it is a message of the user that may be shown.
         at: The time at which each row (n,) was said.
         documents: The number of items in the index.
-        speakers: The mark of the other speaker that each row (n,) is of, 0 for the user; None: all rows are the user's.
+        speakers: For each row (n,) the mark of the other speaker whose words it has, 0 for the user's; None: there is none.
     """
     wanted = np.zeros(len(may_tell), np.bool_)
     wanted[items] = True

@@ -664,7 +664,7 @@ def _number_type(limit: int) -> np.dtype[np.unsignedinteger]:
 def _mark_other_speakers(places: Places) -> NDArray[np.uint64] | None:
     """Return for each place (n,) the mark of the other speaker whose words it has, 0 for the user's; None: all are the user's.
 
-    Whoever has a memory with a speaker is another speaker.
+    A speaker is another one than the user where a memory names that speaker.
     """
     speakers = places["speaker"].astype(np.uint64)
     others = np.unique(speakers[(places["kind"] == MEMORY_KIND) & (speakers != 0)])

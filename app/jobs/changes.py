@@ -84,7 +84,7 @@ class MemoryReviser(Struct, frozen=True):
         """
         restatements: list[Restatement] = []
         for exchange, message in exchanges:
-            # A retraction in several lines may be of the words beside it, which a text of others may hold.
+            # In a message of several lines a retraction may concern the words beside it, which may be somebody else's.
             if own_word(exchange.user_text) and (retraction := find_retraction(exchange.user_text)) is not None:
                 restatements += await self._take_back(effect, scope, session, exchange, message, retraction)
             restatements += await self.end(effect, scope, [(exchange, message)])

@@ -44,7 +44,7 @@ from app.memory.role_play import is_play_end, is_play_start
 from app.memory.speakers import (
     PREFIX_CHARS,
     SessionSpeakers,
-    attribute,
+    attribute_to_speaker,
     find_own_triple,
     find_prefix,
     read_prefixes,
@@ -232,7 +232,7 @@ class Learner(Struct):
         restated = await self._find_restated(job, exchanges)
         exchanges, played, role_play = mark_role_play(exchanges, begun)
         exchanges = [entry for entry in exchanges if entry[1][0].message_id not in restated]
-        exchanges, misattributed = await self._find_speakers(job, setting, exchanges)
+        exchanges, misattributed_memories = await self._attribute_exchanges(job, setting, exchanges)
         own_exchanges = [entry for entry in exchanges if entry[0].speaker is None]
         linked_exchanges = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._find_statements(job, exchanges, linked_exchanges)
@@ -264,7 +264,7 @@ class Learner(Struct):
                 if played:
                     await effect.hide_play(played)
                     self.note_play(played)
-                await effect.withdraw(misattributed, "another_speaker")
+                await effect.withdraw(misattributed_memories, "another_speaker")
                 if statements:
                     await self.take_in(job, setting, effect, statements)
                 if own_exchanges:
@@ -284,7 +284,7 @@ class Learner(Struct):
             return False
         return True
 
-    async def _find_speakers(
+    async def _attribute_exchanges(
         self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]
     ) -> tuple[list[Told], list[UUID]]:
         """Give each exchange its speaker, where the session's messages have names, and leave out what bots say.
@@ -294,22 +294,22 @@ class Learner(Struct):
             among the first, to be learned from again.
         """
         if not any(messages[0].name for _, messages in exchanges):
-            return await self._find_prefixes(job, exchanges), []
+            return await self._attribute_by_prefixes(job, exchanges), []
         first_messages, own_names = await self.store.read_speakers(job.tenant, job.user, job.session)
-        others = SessionSpeakers(tuple(first_messages), own_names).find_others()
-        misattributed: list[UUID] = []
-        if others and not set(first_messages.values()).isdisjoint(job.messages):  # somebody speaks for the first time
-            misattributed, messages = await self.store.read_misattributed(
-                job.tenant, job.user, job.session, list(others), job.messages
+        labels = SessionSpeakers(tuple(first_messages), own_names).find_other_speakers()
+        misattributed_memories: list[UUID] = []
+        if labels and not set(first_messages.values()).isdisjoint(job.messages):  # somebody speaks for the first time
+            misattributed_memories, messages = await self.store.read_misattributed(
+                job.tenant, job.user, job.session, list(labels), job.messages
             )
             exchanges = [*split_exchanges(messages, setting.instructions, setting.time_zone), *exchanges]
         return [
-            (replace(exchange, speaker=others.get(messages[0].name or "")), messages)
+            (replace(exchange, speaker=labels.get(messages[0].name or "")), messages)
             for exchange, messages in exchanges
-            if others.get(messages[0].name or "", "") is not None
-        ], misattributed
+            if labels.get(messages[0].name or "", "") is not None
+        ], misattributed_memories
 
-    async def _find_prefixes(self, job: LearnJob, exchanges: Sequence[Told]) -> list[Told]:
+    async def _attribute_by_prefixes(self, job: LearnJob, exchanges: Sequence[Told]) -> list[Told]:
         """Give each exchange its speaker, where the session is a group chat whose messages begin with names."""
         if not exchanges or any(find_prefix(exchange.user_text) is None for exchange, _ in exchanges):
             return list(exchanges)
@@ -317,14 +317,14 @@ class Learner(Struct):
         if names is None:
             return list(exchanges)
         own_names = (await self.store.read_speakers(job.tenant, job.user, job.session))[1]
-        others = SessionSpeakers(names, own_names).find_others()
-        attributed: list[Told] = []
+        labels = SessionSpeakers(names, own_names).find_other_speakers()
+        attributed_exchanges: list[Told] = []
         for exchange, messages in exchanges:
             name = find_prefix(exchange.user_text) or ""
-            if others.get(name, "") is not None:
+            if labels.get(name, "") is not None:
                 text = strip_prefix(exchange.user_text)
-                attributed.append((replace(exchange, user_text=text, speaker=others.get(name)), messages))
-        return attributed
+                attributed_exchanges.append((replace(exchange, user_text=text, speaker=labels.get(name)), messages))
+        return attributed_exchanges
 
     async def _find_restated(self, job: LearnJob, exchanges: Sequence[Told]) -> set[UUID]:
         """Return the messages that are only said again: what came with the first turn of a session may be another one's
@@ -370,11 +370,12 @@ class Learner(Struct):
                     turn = messages[0].turn_index
                     recent = await self.store.recent(job.tenant, job.user, job.scope, job.session, turn)
                     earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
-                    corrected = amended(candidate, exchange, _select_of_speaker(earlier, exchange.speaker))
+                    corrected = amended(candidate, exchange, _select_speaker_statements(earlier, exchange.speaker))
                 if corrected is not None:
-                    stated = [_shift_span(corrected, len(messages[0].content) - len(exchange.user_text))]
-                    stated = stated if exchange.speaker is None else attribute(stated, exchange.speaker)
-                    candidate_sources += [(statement, _source_of(statement, messages)) for statement in stated]
+                    statements = [_shift_span(corrected, len(messages[0].content) - len(exchange.user_text))]
+                    if exchange.speaker is not None:
+                        statements = attribute_to_speaker(statements, exchange.speaker)
+                    candidate_sources += [(statement, _source_of(statement, messages)) for statement in statements]
         return await self.make_drafts(candidate_sources)
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
@@ -461,7 +462,7 @@ def _shift_span(candidate: MemoryCandidate, prefix_chars: int) -> MemoryCandidat
     return replace(candidate, span=(start + prefix_chars, end + prefix_chars)) if prefix_chars and end else candidate
 
 
-def _select_of_speaker(earlier: Sequence[Earlier], speaker: str | None) -> list[Earlier]:
+def _select_speaker_statements(earlier: Sequence[Earlier], speaker: str | None) -> list[Earlier]:
     """Return the earlier statements that a speaker may set right, as the speaker would say them."""
     triples = [(statement, find_own_triple(statement.triple, speaker)) for statement in earlier]
     return [Earlier(statement.quote, triple) for statement, triple in triples if triple is not None]

@@ -32,7 +32,7 @@ _LEAST = 0.5
 _HAN_SHARE = 0.2
 """Of all letters: a Chinese sentence about software holds many Latin ones."""
 TEXTS_CACHED = 4
-"""Texts whose language is kept: one message is asked about by its statements, its commands and its changes."""
+"""The number of texts whose language is kept: statements, commands and changes of one message each ask for it."""
 _MARKED = 2
 """What a letter that only few languages have is worth, in words."""
 

@@ -94,7 +94,7 @@ class MemoryCandidate(Struct, frozen=True):
     doubts: tuple[str, ...] = ()
     way: LearnedWay = "rule"
     speaker: str | None = None
-    """Whom it is about, where that is another named speaker of the session than the user."""
+    """The other named speaker of the session whom the statement is about; None: the user."""
 
 
 class SourceExchange(Struct, frozen=True):
@@ -115,7 +115,7 @@ class SourceExchange(Struct, frozen=True):
     number: int = 0
     in_role_play: bool = False
     speaker: str | None = None
-    """Who says it, where that is another named speaker of the session than the user."""
+    """The other named speaker of the session who wrote the message; None: the user."""
 
 
 # --- what a change puts in doubt -----------------------------------------------------------------------------------------

@@ -300,8 +300,8 @@ _STEM_CHARS = 4
 _SURE_WORDS = 9
 """The number of words from which a message's language is hardly misjudged."""
 _QUESTION_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
-_QUESTION_WORDS = 4
-"""The least words, or Chinese characters, of a question behind a comma that is none about the words before it."""
+_LEAST_QUESTION_WORDS = 4
+"""The fewest words, or Chinese characters, behind a comma that ask something of their own; fewer ask about the words before."""
 _VALUE_WORDS = 5
 """Most words of a value: a place, a sum, a name."""
 
@@ -339,11 +339,10 @@ def _split_clauses(text: str) -> Iterator[tuple[str, str]]:
     codes = _list_languages(text)
     for sentence in sentences(text):
         spans = list(_find_clause_spans(text, sentence))
-        if (
-            sentence.asked
-        ):  # "I no longer live in Leeds, whom do I tell?" states its first part; "I sold the Golf, right?" asks
+        # "I no longer live in Leeds, whom do I tell?" states its first part; "I sold the Golf, right?" states nothing.
+        if sentence.asked:
             asked_words = text[slice(*spans[-1])]
-            is_tag = len(_QUESTION_WORD.findall(asked_words)) < _QUESTION_WORDS
+            is_tag = len(_QUESTION_WORD.findall(asked_words)) < _LEAST_QUESTION_WORDS
             spans = [] if len(spans) == 1 or is_tag else spans[1:2]
         for start, end in spans:
             for code in codes:

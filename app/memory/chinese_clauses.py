@@ -1,8 +1,8 @@
 """Completes statements of a Chinese text to whole clauses.
 
 The tagger reads Chinese character by character: what it finds may begin within a name ("静雯是我的上司" of "陈静雯…") or
-lack its subject ("其生日是…"). Of 73 memories from Chinese messages that it was not fitted on, 38 were true by themselves;
-completed, nearly all are.
+lack its subject ("其生日是…"). In Chinese messages that it was not fitted on, 38 of 73 memories were true by themselves;
+nearly all are when completed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WITHOUT_SUBJECT = re.compile(r"[\s、]*(?:其|他|她|它|该|是|叫|有|在|�
 def complete_clauses(spans: Iterable[tuple[int, int]], text: str) -> list[tuple[int, int] | None]:
     """Return each span of a text as it is to be read, in their order.
 
-    A span with Chinese words becomes the whole clauses that it is part of; with None stand those that do not say whom they are
-    about, and those that another one contains. Spans in other languages stay, Japanese and Korean among them.
+    A span with Chinese words becomes the whole clauses that it is part of; None takes the place of those that do not say
+    whom they are about, and of those that another one contains. Spans in other languages stay, Japanese and Korean among them.
     """
     completed = [_complete(text, start, end) if _is_chinese(text[start:end]) else (start, end) for start, end in spans]
     for place, span in enumerate(completed):
-        others = completed[:place] + [other for other in completed[place + 1 :] if other != span]
-        if span is not None and any(other is not None and _contains(other, span) for other in others):
+        outer_spans = completed[:place] + [later for later in completed[place + 1 :] if later != span]
+        if span is not None and any(outer is not None and _contains(outer, span) for outer in outer_spans):
             completed[place] = None
     return completed
 

@@ -127,12 +127,12 @@ _FIRST_PERSON = re.compile(
 )
 _SENTENCE_ENDS = ".!?…。！？\n"
 _SENTENCE_END = re.compile(f"[{_SENTENCE_ENDS}]")
-_THE_USER = re.compile(
+_USER_WORDS = re.compile(
     r"\b(?:the user|(?:be)?nutzer(?:in)?|l'utilisateur|el usuario|la usuaria|o (?:usuário|utilizador)|l'utente|de gebruiker)\b"
     r"|用户",
     re.IGNORECASE,
 )
-"""The user as others write of them; who speaks of themselves says "I"."""
+"""Words for the user in other people's texts: the user says "I"."""
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
 _LOOSE_ENDS = " ,;:-–—"
@@ -174,7 +174,7 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
         return False
     if _is_denied(message[start:end], message[sentence_start : mark.start() if mark else len(message)]):
         return False
-    if _THE_USER.search(message, start, end) and not heard(message[start:end]).mine:
+    if _USER_WORDS.search(message, start, end) and not heard(message[start:end]).mine:
         return False
     is_order = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
     if (
@@ -218,7 +218,7 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
     if candidate.kind == "instruction" and not _may_order(exchange.user_text, candidate, code):
         return False
     if exchange.in_role_play and (candidate.ends or candidate.kind == "correction"):
-        return False  # a role gives up the role's things
+        return False  # what a role gives up is not the user's
     if candidate.explicit or candidate.kind == "correction":
         return True
     reading = read_span(tagged, *candidate.span)
@@ -399,46 +399,53 @@ def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -
             if match is not None:
                 groups = {key: value or "" for key, value in match.groupdict().items()}
                 day = when if said != text else None
-                first, *others = (
-                    _filled(statement, dict(groups), text, clause, day, now) for statement in rule.statements
+                first, *further_candidates = (
+                    _build_candidate(statement, dict(groups), text, clause, day, now) for statement in rule.statements
                 )
                 if first is not None:
-                    return [first, *(each for each in others if each is not None and each.triple is not None)]
+                    return [
+                        first,
+                        *(
+                            candidate
+                            for candidate in further_candidates
+                            if candidate is not None and candidate.triple is not None
+                        ),
+                    ]
     return []
 
 
-def _filled(
-    rule: RuleStatement, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
+def _build_candidate(
+    statement: RuleStatement, groups: dict[str, str], text: str, clause: Clause, day: FoundDate | None, now: datetime
 ) -> MemoryCandidate | None:
-    dated = rule.kind == "event"
+    dated = statement.kind == "event"
     if dated and day is None:
         return None
     since = datetime.combine(day.first, time(), now.tzinfo) if day is not None else None
-    name = next((name for name in rule.value if groups.get(name)), rule.value[0])
+    name = next((name for name in statement.value if groups.get(name)), statement.value[0])
     value = groups.get(name, "")
     if value:
-        checked = CHECKS[rule.check](value)
-        if checked is None and not rule.optional:
+        checked = CHECKS[statement.check](value)
+        if checked is None and not statement.optional:
             return None
-        groups[name] = groups[rule.value[0]] = value = checked or ""
+        groups[name] = groups[statement.value[0]] = value = checked or ""
     if words("not_favourites").intersection(groups.get("what", "").lower().split()):
         return None  # "my favourite part", "my favourite one"
-    predicate = _NO_WORD.sub("_", fill_template(rule, rule.predicate or "", groups).lower())
-    single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
-    changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
-    corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
-    kind: LearnedKind = "correction" if corrected and rule.kind in CORRECTED else rule.kind
+    predicate = _NO_WORD.sub("_", fill_template(statement, statement.predicate or "", groups).lower())
+    single = predicate in words("single_valued") or "{what}" in (statement.predicate or "")
+    changed = statement.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, statement))
+    corrected = changed and (single or not statement.ends or not predicate or predicate.startswith("not_"))
+    kind: LearnedKind = "correction" if corrected and statement.kind in CORRECTED else statement.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
-        triple = Triple(fill_template(rule, rule.subject, groups).lower(), predicate, inner(value))
-    ends = tuple(_fill_end(template, rule, groups, since) for template in rule.ends)
+        triple = Triple(fill_template(statement, statement.subject, groups).lower(), predicate, inner(value))
+    ends = tuple(_fill_end(template, statement, groups, since) for template in statement.ends)
     return make_candidate(
-        fill_template(rule, rule.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
+        fill_template(statement, statement.content, groups) + (f" {day.phrase}" if dated and day is not None else ""),
         kind,
-        importance=rule.importance,
-        confidence=rule.confidence,
-        tag=rule.tag,
+        importance=statement.importance,
+        confidence=statement.confidence,
+        tag=statement.tag,
         value=value,
         triple=triple if triple is None or triple.value else None,
         ends=ends,
@@ -447,22 +454,24 @@ def _filled(
     )
 
 
-def _fill_end(template: str, rule: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
-    """Return what a clause ends by a rule's template: `works_at:{v}`, `partner`, `{who}.*`."""
+def _fill_end(template: str, statement: RuleStatement, groups: dict[str, str], since: datetime | None) -> Ended:
+    """Return what a clause ends by a statement's template: `works_at:{v}`, `partner`, `{who}.*`."""
     predicate, _, value = template.partition(":")
-    subject = rule.subject
+    subject = statement.subject
     if "." in predicate:
         subject, _, predicate = predicate.rpartition(".")
     return Ended(
-        fill_template(rule, subject, groups).lower(),
+        fill_template(statement, subject, groups).lower(),
         None if predicate == "*" else predicate,
-        _ARTICLE.sub("", inner(fill_template(rule, value, groups))) or None,
+        _ARTICLE.sub("", inner(fill_template(statement, value, groups))) or None,
         since,
     )
 
 
-def _corrects(clause: Clause, text: str, rule: RuleStatement) -> bool:
-    return bool(_CORRECTS.search(clause.lead)) or (rule.tag in ("home", "work", "name") and bool(_NOW.search(text)))
+def _corrects(clause: Clause, text: str, statement: RuleStatement) -> bool:
+    return bool(_CORRECTS.search(clause.lead)) or (
+        statement.tag in ("home", "work", "name") and bool(_NOW.search(text))
+    )
 
 
 def _calendar_day(iso: str) -> str:
@@ -472,7 +481,7 @@ def _calendar_day(iso: str) -> str:
     return f"{found.day} {found:%B}"
 
 
-# --- introductions, and what is told to be remembered as it is ---------------------------------------------------
+# --- introductions, and statements to be remembered as they are ----------------------------------------------------------
 
 _INTRODUCTION = re.compile(
     r"(?P<who>I'm|i'm|I am|i am|[Tt]his is|[Ii]t's) (?P<v>[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2})(?:, (?P<also>an? .+))?"

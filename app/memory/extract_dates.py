@@ -312,10 +312,10 @@ def find_spoken_date(text: str, code: str, now: datetime) -> FoundDate | None:
     past = language(code or "en").pattern("past").search(text) is not None
     if english:
         return find_date(text, now, past=past)
-    for words in times_in(text, code):
-        found = find_date(words.english, now, past=past)
-        if found is not None:
-            return replace(found, start=words.start, end=words.end)
+    for time_words in times_in(text, code):
+        found_date = find_date(time_words.english, now, past=past)
+        if found_date is not None:
+            return replace(found_date, start=time_words.start, end=time_words.end)
     return None
 
 

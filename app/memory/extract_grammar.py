@@ -348,13 +348,13 @@ _AFTER_LANGUAGE = re.compile(r"\s+(?:at home|fluently|natively|well|every day|da
 def languages(value: str) -> str | None:
     """One language or several."""
     plain = _AFTER_LANGUAGE.sub("", trim(value))
-    known = words("languages")
+    known_names = words("languages")
     parts = _BETWEEN_LANGUAGES.split(plain)
-    found = [word for word in parts if word.lower() in known]
-    others = [word for word in parts if word.lower() not in known | words("around_language")]
-    if not found or others:
+    names_found = [word for word in parts if word.lower() in known_names]
+    other_words = [word for word in parts if word.lower() not in known_names | words("around_language")]
+    if not names_found or other_words:
         return None
-    return " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
+    return " ".join(word[:1].upper() + word[1:] if word in names_found else word for word in plain.split(" "))
 
 
 # --- aims and possessions ------------------------------------------------------------------------------------------------
@@ -478,8 +478,8 @@ _TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and
 def trade(value: str) -> str | None:
     """Return what somebody is by trade or in life: "a nurse at St Mary's", "a freelance engineer". Not "a mess", "a potato"."""
     value = trim(value)
-    bare = _ARTICLE.sub("", value)
-    head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
+    without_article = _ARTICLE.sub("", value)
+    head = _TRADE_STOPS.split(without_article, maxsplit=1)[0].split()
     if not head or not is_short(value) or addresses(value) or head[0].lower() in words("degrees"):
         return None
     last = head[-1].lower().strip(EDGES)
@@ -519,9 +519,9 @@ _ALLERGY_SIZE = re.compile(
 
 def kin(value: str) -> str | None:
     """Return who is in the family: "two kids", "a dog named Rex"."""
-    bare = _AFTER_KIN.sub("", value)
-    found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
-    return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
+    relative = _AFTER_KIN.sub("", value)
+    family = free(relative.replace("no ", "No ", 1) if value.startswith("no ") else relative)
+    return None if family is None or _NOT_KIN.search(family) else family[0].lower() + family[1:]
 
 
 def allergy(value: str) -> str | None:

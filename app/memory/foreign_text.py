@@ -124,8 +124,8 @@ def find_foreign_spans(text: str) -> list[Span]:
     # A key such as "email": announces no material where the whole block is the user's own data.
     searched = merge_spans([*spans, *own_data])
     starts = [_find_transcript(text, searched), _find_letter(text, searched), _find_material(text, searched)]
-    brought = [span for span in find_brought_text(text) if not _introduces(text, span[0])]
-    return merge_spans([*spans, *brought, *((start, len(text)) for start in starts if start is not None)])
+    brought_spans = [span for span in find_brought_text(text) if not _introduces(text, span[0])]
+    return merge_spans([*spans, *brought_spans, *((start, len(text)) for start in starts if start is not None)])
 
 
 def cut_spans(text: str, spans: list[Span], start: int, end: int) -> str:

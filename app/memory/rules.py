@@ -1,6 +1,6 @@
 """Rules that read a slot from a clause with certainty: a pattern that the whole clause must fit, and the statements it makes.
 
-`rules.txt` has the English ones and tells the form; `[facts]` of app/languages/<code>.txt has those of the other languages.
+`rules.txt` describes their form and has the English ones; `[facts]` of app/languages/<code>.txt has those of another language.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
 
 def read_rule(pattern: str, statements: str, checks: Container[str]) -> Rule:
-    """Return the rule of one line, its parts put in. Raises `ValueError` for a line that is not in the form of a rule."""
+    """Return a rule from its expanded pattern and the text of its statements. Raises `ValueError` for a bad statement."""
     return Rule(
         re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
         tuple(_read_statement(text, checks) for text in statements.split(" && ")),
@@ -54,9 +54,9 @@ def read_rule(pattern: str, statements: str, checks: Container[str]) -> Rule:
 
 def _read_statement(text: str, checks: Container[str]) -> RuleStatement:
     content, semicolon, options = text.rpartition(" ; ")
-    tag, importance, check, *more = (*options.split(), "", "", "")[: max(3, len(options.split()))]
-    named = dict(option.split("=", 1) for option in more if "=" in option)
-    kind = named.get("kind", "fact")
+    tag, importance, check, *extra_options = (*options.split(), "", "", "")[: max(3, len(options.split()))]
+    named_options = dict(option.split("=", 1) for option in extra_options if "=" in option)
+    kind = named_options.get("kind", "fact")
     if not semicolon or check.rstrip("?") not in checks or kind not in get_args(LearnedKind):
         raise ValueError(f"a rule gives `content ; tag importance check …` with a known check and kind, not {text!r}")
     return RuleStatement(
@@ -65,12 +65,12 @@ def _read_statement(text: str, checks: Container[str]) -> RuleStatement:
         float(importance),
         check.rstrip("?"),
         check.endswith("?"),
-        tuple(named.get("value", "v").split("|")),
-        named.get("is", "").replace("_", " "),
-        named.get("predicate"),
-        named.get("subject", "user"),
+        tuple(named_options.get("value", "v").split("|")),
+        named_options.get("is", "").replace("_", " "),
+        named_options.get("predicate"),
+        named_options.get("subject", "user"),
         cast(LearnedKind, kind),
-        tuple(named["ends"].split(",")) if "ends" in named else (),
-        float(named.get("confidence", CONFIDENCE)),
-        "correction" in more,
+        tuple(named_options["ends"].split(",")) if "ends" in named_options else (),
+        float(named_options.get("confidence", CONFIDENCE)),
+        "correction" in extra_options,
     )

@@ -33,10 +33,10 @@ _LABEL_TEXT = """
 """
 _LABELS = frozenset(_LABEL_TEXT.split())
 """First words before a colon that name nobody."""
-_ANYBODY = frozenset(["user", "human", "me", "you", "client", "customer", "anonymous", "guest"])
-"""Names that say nothing of who it is: an application calls its only user so."""
-NOT_OF_OTHERS = frozenset(["instruction", "tool_outcome"])
-"""Kinds that are not learned from another speaker: only the user's own wishes are followed."""
+_GENERIC_NAMES = frozenset(["user", "human", "me", "you", "client", "customer", "anonymous", "guest"])
+"""Names that tell nobody apart, because an application gives them to each user."""
+USER_ONLY_KINDS = frozenset(["instruction", "tool_outcome"])
+"""Kinds that are learned from the user alone, for only the user's own wishes are followed."""
 
 USER: Literal["user"] = "user"
 """The subject of triples about the user."""
@@ -49,7 +49,7 @@ class SessionSpeakers(NamedTuple):
     names: Sequence[str | None]
     own_names: Collection[str] = ()
 
-    def find_others(self) -> dict[str, str | None]:
+    def find_other_speakers(self) -> dict[str, str | None]:
         """Return by its name, as it came, the label of each speaker who is not the user; None for a bot, who teaches nothing.
 
         Spellings of one name ("Ann_Smith", "ann smith", "Ann") have the label of the first one.
@@ -57,26 +57,26 @@ class SessionSpeakers(NamedTuple):
         own_keys = {normalize_name(name) for name in self.own_names}
         people: dict[str, str] = {}
         keys: dict[str, str] = {}
-        others: dict[str, str | None] = {}
+        labels: dict[str, str | None] = {}
         for name in filter(None, self.names):
             key = normalize_name(name)
-            if not key or key in _ANYBODY:
+            if not key or key in _GENERIC_NAMES:
                 continue
             if is_bot(name):
-                others[name] = None
+                labels[name] = None
                 continue
             keys[name] = key = _find_spelling(key, people) or key
             people.setdefault(key, _format_label(name))
         if len(people) == 1 and not any(_is_unnamed(name) for name in self.names):
-            return others
+            return labels
         for name, key in keys.items():
             if key not in own_keys and _find_spelling(key, own_keys) is None:
-                others[name] = people[key]
-        return others
+                labels[name] = people[key]
+        return labels
 
 
 def _is_unnamed(name: str | None) -> bool:
-    return name is None or normalize_name(name) in _ANYBODY
+    return name is None or normalize_name(name) in _GENERIC_NAMES
 
 
 def is_bot(name: str) -> bool:
@@ -115,12 +115,12 @@ def _find_spelling(key: str, keys: Collection[str]) -> str | None:
     if key in keys:
         return key
     words = key.split()
-    fitting = [
+    matches = [
         candidate
         for candidate in filter(None, keys)
         if candidate.split() == words[: len(candidate.split())] or words == candidate.split()[: len(words)]
     ]
-    return fitting[0] if len(fitting) == 1 else None
+    return matches[0] if len(matches) == 1 else None
 
 
 def _format_label(name: str) -> str:
@@ -129,7 +129,7 @@ def _format_label(name: str) -> str:
     return label.title() if label.islower() else label
 
 
-def attribute(candidates: Iterable[MemoryCandidate], label: str) -> list[MemoryCandidate]:
+def attribute_to_speaker(candidates: Iterable[MemoryCandidate], label: str) -> list[MemoryCandidate]:
     """Return what another speaker states as statements about that speaker: "Ann: Lives in York".
 
     Wishes, and what is only concluded, are left out.
@@ -146,7 +146,7 @@ def attribute(candidates: Iterable[MemoryCandidate], label: str) -> list[MemoryC
             doubts=(),
         )
         for candidate in candidates
-        if candidate.kind not in NOT_OF_OTHERS and candidate.provenance_type != Provenance.SYSTEM_INFERRED
+        if candidate.kind not in USER_ONLY_KINDS and candidate.provenance_type != Provenance.SYSTEM_INFERRED
     ]
 
 

@@ -62,7 +62,7 @@ _TITLES = frozenset({"dr", "dra", "prof", "mr", "mrs", "ms", "st", "sr", "sra", 
 """Abbreviations before a name, whose full stop ends no sentence."""
 _LOOSE_SIGNS = " ,;:，、"
 _RANGE = re.compile(r"\s*(?:[-–—]\s*\d|to \d|and \d|through |(?:mornings|afternoons|evenings|nights)\b)")
-"""What follows the first day of several."""
+"""Words that follow the first of several days."""
 _NEARLY = re.compile(r"\s+(?:about|around|over|almost|nearly|roughly|just|only)$", re.IGNORECASE)
 _LINK = re.compile(r"\b(?:of|by|until|till|for|from|before|after|since|to|between|with|due)$", re.IGNORECASE)
 AT_ONCE = 2
@@ -263,10 +263,9 @@ def build_candidates(
         when = find_spoken_date(quote, code, now)
         repeats = language(code or "en").pattern("repeats")
         if when is not None:
-            before = quote[
-                : when.start if code in ("", "en") else when.end
-            ]  # "le jeudi" is every Thursday, "jeudi" the next
-            when = None if repeats.search(before) or _RANGE.match(quote, when.end) else when
+            # "le jeudi" is every Thursday, "jeudi" the next one: the day's own words tell it in other languages than English.
+            searched_end = when.start if code in ("", "en") else when.end
+            when = None if repeats.search(quote[:searched_end]) or _RANGE.match(quote, when.end) else when
         content = _resolve_words(quote, when, english=code in ("", "en"))
         if content is None or (" " not in content and content.isascii()):
             continue  # "my brother" or "next week" alone says nothing

@@ -144,7 +144,7 @@ def ids_of(places: Places) -> list[str]:
 
 
 def build_memory_places(items: Sequence[UUID], ats: Sequence[datetime]) -> Places:
-    """Return the places (n,) of memories by which they can be fetched; what only ranking needs is left 0."""
+    """Return places (n,) by which memories can be fetched; the fields that only ranking needs are 0."""
     places: Places = np.zeros(len(items), PLACE)
     for number, (item, at) in enumerate(zip(items, ats, strict=True)):
         places[number]["id"] = np.frombuffer(item.bytes, ">u8")

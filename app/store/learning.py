@@ -48,7 +48,7 @@ class SourceMessage(Struct, frozen=True):
     created_at: datetime
     metadata: dict[str, Any]
     name: str | None = None
-    """The name of who speaks, as it came."""
+    """The speaker's name as the client sent it."""
 
 
 class Setting(NamedTuple):
@@ -339,21 +339,21 @@ class LearningStore:
         return [row["text"] for row in rows]
 
     async def read_misattributed(
-        self, tenant: UUID, user: UUID, session: UUID, names: Sequence[str], without: Sequence[UUID]
+        self, tenant: UUID, user: UUID, session: UUID, names: Sequence[str], excluded: Sequence[UUID]
     ) -> tuple[list[UUID], list[SourceMessage]]:
         """Return the memories that were learned as the user's from a session's messages with one of these names, and these
-        messages. `without`: messages that are not looked at."""
+        messages. `excluded`: messages that are left out."""
         async with self._pool.transaction(tenant) as connection:
-            asked = (user, session, list(names), list(without))
-            rows = await connection.fetch(self._sql["learning.misattributed"], *asked)
-            found = await connection.fetch(
+            parameters = (user, session, list(names), list(excluded))
+            rows = await connection.fetch(self._sql["learning.misattributed"], *parameters)
+            message_rows = await connection.fetch(
                 self._sql["learning.messages"],
                 user,
                 list({row["message_id"] for row in rows}),
                 min([row["said_at"] for row in rows]),
                 max([row["said_at"] for row in rows]),
             ) if rows else []  # fmt: skip
-        return [row["memory_id"] for row in rows], [_message(row) for row in found]
+        return [row["memory_id"] for row in rows], [_message(row) for row in message_rows]
 
     async def recent(
         self, tenant: UUID, user: UUID, scope: UUID, session: UUID, turn: int

@@ -1,8 +1,8 @@
 -- Ends, doubts and withdraws memories at later words of the user (app/jobs/changes.py), within a learning job's effect.
 
 -- name: in_force
--- Returns the user's memories in force (of the scope $3) that were said before $4 by other messages than $5, and have one of the words $6
--- (patterns) or predicates $7.
+-- Returns the user's memories in force (of the scope $3) that were said before $4 by other messages than $5, and have one of the words
+-- $6 (patterns) or predicates $7.
 SELECT m.memory_id, m.content_text, m.kind, m.status, m.subject_entity_id AS subject, m.predicate, m.object_value AS value,
        ARRAY(SELECT q ->> 'quote' FROM jsonb_array_elements(m.sources) AS q WHERE q ->> 'quote' <> '') AS quotes
 FROM agent_data.memory_store m

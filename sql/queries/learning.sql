@@ -91,7 +91,7 @@ ORDER BY h.turn_index, h.sibling
 LIMIT 1000
 
 -- name: own_names
--- By what names the user is known: the client's id, and what was learned.
+-- The names by which the user is known: the client's id, and names that the user stated.
 SELECT array_agg(x.name) FROM (
     SELECT u.external_id AS name FROM agent_data.users u WHERE u.user_id = $1 AND u.external_id IS NOT NULL
     UNION
@@ -216,8 +216,9 @@ WHERE m.dedup_scope = $2 AND m.is_active AND NOT agent_data.drawn(m.kind)
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
 
 -- name: withdraw
--- Memories ($3) that rules took from messages in which the helper LLM did not find them, or that turned out to be about another
--- speaker ($5 says which): they can be restored for as long as what expired, and what was drawn from them is drawn anew. The messages stay: only their reading was wrong.
+-- Withdraws memories ($3) that rules took from messages in which the helper LLM did not find them, or that turned out to be about
+-- another speaker; $5 is the reason. They can be restored for as long as what expired, and what was drawn from them is drawn anew. The
+-- messages stay: only their reading was wrong.
 WITH gone AS (
     UPDATE agent_data.memory_store m SET status = 'expired', updated_at = $4
     WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active

@@ -24,7 +24,7 @@ SELECT agent_data.tied_memories($1, $2, $3, $4) AS items
 SELECT items, boosts FROM agent_data.claiming_memories($1, $2, $3, $4)
 
 -- name: own_statements
--- What is known of a user, the most important first, and how much it is in all.
+-- The user's own statements in force, the most important first, and the number of all.
 SELECT items, ats, total FROM agent_data.own_statements($1, $2, $3)
 
 -- name: procedures

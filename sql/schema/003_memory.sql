@@ -46,7 +46,7 @@ CREATE TABLE agent_data.memory_store (
     predicate             text,
     predicate_type        text,
     object_value          text,
-    speaker               text,              -- whom it is about, where that is another named speaker of a session; NULL: the user
+    speaker               text,              -- the other named speaker of a session whom it is about; NULL: the user
     entity_ids            text[] NOT NULL DEFAULT '{}',
     tags                  text[] NOT NULL DEFAULT '{}',
     details               jsonb NOT NULL DEFAULT '{}',
@@ -128,8 +128,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     ) x
 $$;
 
--- What is known of a user, the most important first, and how much it is in all: the user's own statements in force. What another
--- speaker of a session said of himself is not the user's.
+-- The user's own statements in force, the most important first, and the number of all. Statements of another speaker of a session
+-- are left out.
 CREATE FUNCTION agent_data.own_statements(p_tenant uuid, p_user uuid, p_limit integer,
                                           OUT items uuid[], OUT ats timestamptz[], OUT total bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$

@@ -233,8 +233,8 @@ BEGIN
     key := left(key, 255);  -- seed 003 §6: VARCHAR(255)
 END $$;
 
--- After a memory: what it says of its user. Memories of one session, what was only concluded in it, and what another speaker of it
--- said of himself are no facts.
+-- Keeps what a new memory says of its user. Memories of one session, what was only concluded in it, and what another of its
+-- speakers said are no facts.
 CREATE FUNCTION agent_data.keep_facts() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     fact record;

@@ -55,7 +55,7 @@ ON CONFLICT DO NOTHING;
 -- --- what follows the truth ----------------------------------------------------------------------------------------------
 
 -- The place of a memory in the index: as `item_place` has it, with the session and turn that it comes from, which say where it may
--- come up. It has a speaker where it is about another one than the user.
+-- come up. Its speaker is set where the memory is about another speaker than the user.
 CREATE FUNCTION agent_data.memory_place(
     p_memory uuid, p_at timestamptz, p_session uuid, p_turn integer, p_kind text, p_tokens integer, p_speaker text
 ) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE AS $$

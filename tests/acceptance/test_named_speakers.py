@@ -47,11 +47,11 @@ def ask_anew(mneme: MnemeServer, upstream: ScriptedUpstream, name: str, question
     """Return the prompt of a question in a new conversation."""
     upstream.requests.clear()
     ask(mneme, question, headers={"x-mneme-user": name})
-    return prompt_of(next(each for each in upstream.requests if each.path == "/v1/chat/completions"))
+    return prompt_of(next(request for request in upstream.requests if request.path == "/v1/chat/completions"))
 
 
 def test_each_fact_has_its_speaker(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    """The first speaker's facts, too, which were learned before anybody else spoke."""
+    """The first speaker's facts are that speaker's, too, though they were learned before anybody else spoke."""
     api = say(mneme, "group", GROUP)
     assert find_texts(api) == {
         "Ann: Lives in York": "Ann",
@@ -93,8 +93,8 @@ def test_an_imported_group_chat(mneme: MnemeServer, named: bool) -> None:
     rows: list[dict[str, Any]] = []
     for number, (speaker, text) in enumerate(GROUP):
         row = {"user": name, "session": name, "role": "user", "created_at": f"2026-05-01T10:0{number}:00Z"}
-        said = {"name": speaker, "content": text} if named else {"content": f"{speaker}: {text}"}
-        rows.append(row | said)
+        message = {"name": speaker, "content": text} if named else {"content": f"{speaker}: {text}"}
+        rows.append(row | message)
     body = "\n".join(json.dumps(row) for row in rows)
     answer = mneme.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
     assert answer.status_code == 200, answer.text

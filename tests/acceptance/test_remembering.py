@@ -171,7 +171,7 @@ def test_a_preview_says_whose_message_an_item_is_as_a_search_does(mneme: MnemeSe
 def test_all_that_is_known_is_told_when_it_is_asked_for(
     mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
 ) -> None:
-    """Also what has no slot, in the language of the question, and in no other conversation's words."""
+    """The prompt also has statements without a slot, and quotes no earlier conversation."""
     headers = {"x-mneme-user": f"gil {worker}"}
     ask(mneme, "I'm a solicitor in York, we have an old rails monolith that I'm porting to React", headers=headers)
     ask(mneme, "I take the tram to the office.", headers=headers)
@@ -184,8 +184,7 @@ def test_all_that_is_known_is_told_when_it_is_asked_for(
     ):
         upstream.requests.clear()
         ask(mneme, question, headers=headers)
-        sent = next(each for each in upstream.requests if each.path == "/v1/chat/completions")
-        prompt = prompt_of(sent)
+        prompt = prompt_of(next(request for request in upstream.requests if request.path == "/v1/chat/completions"))
         for word in ("solicitor", "York", "rails", "tram"):
             assert word in prompt, (question, prompt)
         assert "From earlier conversations" not in prompt, prompt

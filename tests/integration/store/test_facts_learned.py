@@ -270,7 +270,9 @@ async def test_the_settings_know_every_predicate_of_the_rules(admin: asyncpg.Con
         ]
     )
     assert not many & words("single_valued")
-    made = [rule.statements[0] for rule in rules()]
-    predicates = [statement.predicate for statement in made if statement.predicate and "{" not in statement.predicate]
+    first_statements = [rule.statements[0] for rule in rules()]
+    predicates = [
+        statement.predicate for statement in first_statements if statement.predicate and "{" not in statement.predicate
+    ]
     assert {predicate.removeprefix("not_") for predicate in predicates} <= set(listed.split())
     assert words("single_valued") <= set(listed.split())

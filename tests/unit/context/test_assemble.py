@@ -19,8 +19,8 @@ from app.context.assemble import (
     NAME_CHARS,
     NOTE,
     NOTE_TOKENS,
-    OTHERS,
-    OTHERS_TOKENS,
+    OTHER_SPEAKERS,
+    OTHER_SPEAKERS_TOKENS,
     SEPARATOR,
     SURE_TOKENS,
     WISHES,
@@ -136,23 +136,25 @@ def test_what_the_user_said_of_themselves_stands_apart() -> None:
 
 
 def test_what_others_said_of_themselves_is_not_about_the_user() -> None:
-    own: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
-    items = [memory(1, "Ann: Lives in York", speaker="Ann", **own), memory(2, "Lives in Bath", **own)]
+    user_sources: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
+    items = [memory(1, "Ann: Lives in York", speaker="Ann", **user_sources), memory(2, "Lives in Bath", **user_sources)]
     assert render(NONCE, items).split("\n") == [
         OPEN,
         ABOUT,
         "- Lives in Bath",
-        OTHERS,
+        OTHER_SPEAKERS,
         "- Ann: Lives in York",
         CLOSE,
     ]
-    assert render(NONCE, items[:1]).split("\n") == [OPEN, OTHERS, "- Ann: Lives in York", CLOSE]
+    assert render(NONCE, items[:1]).split("\n") == [OPEN, OTHER_SPEAKERS, "- Ann: Lives in York", CLOSE]
 
 
 def test_what_others_said_stays_within_its_cost(count: Callable[[str], int]) -> None:
-    own: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
+    user_sources: dict[str, Any] = {"sources": [{"message_id": str(UUID(int=50)), "session": "s"}]}
     items = [
-        memory(n, text := f"Ann: Likes tea {n}", speaker="Ann" if n % 2 else None, token_count=count(text), **own)
+        memory(
+            n, text := f"Ann: Likes tea {n}", speaker="Ann" if n % 2 else None, token_count=count(text), **user_sources
+        )
         for n in range(1, 9)
     ]
     for chosen in (items, items[:1], items[1:2]):
@@ -378,7 +380,7 @@ def test_the_constants_hold_and_are_not_lavish(count: Callable[[str], int]) -> N
     for heading, tokens in (
         (NOTE, NOTE_TOKENS),
         (ABOUT, ABOUT_TOKENS),
-        (OTHERS, OTHERS_TOKENS),
+        (OTHER_SPEAKERS, OTHER_SPEAKERS_TOKENS),
         (WISHES, WISHES_TOKENS),
     ):
         assert tokens - 1 <= count(f"{heading}\n") <= tokens

@@ -16,7 +16,7 @@ from app.context.audit import expand
 from app.context.budget import Budgets
 from app.context.candidates import Candidate
 from app.context.compile import DEFAULT_BUDGETS, Compiler
-from app.context.notes import MORE_LINE
+from app.context.notes import LEFT_OUT_LINE
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest
 from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
@@ -616,26 +616,26 @@ def list_statements(count: int) -> list[Candidate]:
 
 
 async def test_all_that_is_known_is_listed_in_order_without_a_search() -> None:
-    found = Found(*FACTS, listed=Retrieved(list_statements(5), {}, beyond_list=0))
-    compiled = await compiler(found, cap=1_500).compile(request(ABOUT_ME))
+    retriever = Found(*FACTS, listed=Retrieved(list_statements(5), {}, unlisted_count=0))
+    compiled = await compiler(retriever, cap=1_500).compile(request(ABOUT_ME))
     assert compiled.new_block is not None
     assert compiled.new_block.text.split("\n")[1:-1] == [
         "About the user:",
         *[f"- Keeps bee hive {n} in garden {n}" for n in range(5)],
     ]
-    assert not found.asked
+    assert not retriever.asked
 
 
 @each_of("price", ["frugal", "balanced", "thorough"])
 async def test_what_the_price_leaves_out_of_all_that_is_known_is_counted(price: Price) -> None:
     statements = list_statements(150)
-    found = Found(listed=Retrieved(statements, {}, beyond_list=7))
-    compiled = await compiler(found, cap=1_500).compile(request(ABOUT_ME, price=price))
+    retriever = Found(listed=Retrieved(statements, {}, unlisted_count=7))
+    compiled = await compiler(retriever, cap=1_500).compile(request(ABOUT_ME, price=price))
     assert compiled.new_block is not None
     lines = compiled.new_block.text.split("\n")[2:-1]
-    told = len(lines) - 1
-    assert lines[:-1] == [f"- {statement.text}" for statement in statements[:told]]
-    assert lines[-1] == MORE_LINE.format(150 - told + 7)
+    listed_count = len(lines) - 1
+    assert lines[:-1] == [f"- {statement.text}" for statement in statements[:listed_count]]
+    assert lines[-1] == LEFT_OUT_LINE.format(150 - listed_count + 7)
     spent = TOKENIZERS.for_model("gpt-4o").count(compiled.new_block.text)
     assert 0.6 * PROFILE_TOKENS[price] <= spent <= PROFILE_TOKENS[price] + FRAME_TOKENS
 

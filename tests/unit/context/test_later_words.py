@@ -80,7 +80,7 @@ def test_a_message_in_place_of_its_memory_has_the_memorys_later_words() -> None:
     source = message(7, "Ich fahre einen Golf")
     dropped = Verdict(scored(GOLF, 0.4), Reason.DUPLICATE, source.id)
     packed = Packed((scored(source, 0.9),), (dropped,), 10)
-    _, words = attach_later_words(packed, (), LATER, (), ROOM, count, asks_of_user=True)
+    _, words = attach_later_words(packed, (), LATER, (), ROOM, count, asks_about_user=True)
     assert words.messages == [GAVE.item_id]
     assert list(words.words) == [source.id]
     assert attach_later_words(packed, (), LATER, (), ROOM, count)[1] is NONE_SHOWN

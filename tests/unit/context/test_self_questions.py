@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.context.bearing import read
 from tests.support.tables import each_of
 
-ASKING = """
+QUESTIONS = """
 What do you know about me?
 wat do u know about me
 whatcha know about me?
@@ -55,7 +55,7 @@ Hvad ved du om mig?
 ماذا تعرف عني؟
 मेरे बारे में जो कुछ याद है सब बताओ
 """
-OTHERS = """
+OTHER_MESSAGES = """
 What do you think of me?
 What do you know about my job?
 What do you know about Ann?
@@ -80,12 +80,12 @@ wat weet je over melk
 """
 
 
-@each_of("message", ASKING.strip().splitlines())
+@each_of("message", QUESTIONS.strip().splitlines())
 def test_all_that_is_known_is_asked_for(message: str) -> None:
     assert read(message).whole
 
 
-@each_of("message", OTHERS.strip().splitlines())
+@each_of("message", OTHER_MESSAGES.strip().splitlines())
 def test_something_else_is_asked_for(message: str) -> None:
     assert not read(message).whole
 

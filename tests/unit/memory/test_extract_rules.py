@@ -18,11 +18,13 @@ def test_all_rules_are_read() -> None:
 
 def test_what_a_rule_says_comes_from_its_pattern() -> None:
     for rule in rules():
-        for made in rule.statements:
-            fields = set(re.findall(r"\{\+?(\w+?)>?\}", f"{made.content} {made.subject} {made.predicate or ''}"))
-            assert {field.lower() for field in fields} <= set(rule.pattern.groupindex), made.content
-            assert 0 < made.importance <= 1
-            assert 0 < made.confidence <= 1
+        for statement in rule.statements:
+            fields = set(
+                re.findall(r"\{\+?(\w+?)>?\}", f"{statement.content} {statement.subject} {statement.predicate or ''}")
+            )
+            assert {field.lower() for field in fields} <= set(rule.pattern.groupindex), statement.content
+            assert 0 < statement.importance <= 1
+            assert 0 < statement.confidence <= 1
 
 
 def test_a_part_that_repeats_never_holds_a_part_that_repeats_freely() -> None:
@@ -50,9 +52,9 @@ def test_a_bad_line_is_refused(line: str) -> None:
 
 def test_fields() -> None:
     rule = read("my (?P<who>dog|cat) (?P<v>.+)(?P<tail> x)? => {Who}: {v>}{+tail} ; pet 0.5 free")[0]
-    (made,) = rule.statements
-    filled = fill_template(made, made.content, {"who": "dog", "v": "watch my door", "tail": ""})
-    assert filled == "Dog: watches their door"
+    (statement,) = rule.statements
+    content = fill_template(statement, statement.content, {"who": "dog", "v": "watch my door", "tail": ""})
+    assert content == "Dog: watches their door"
 
 
 @each_of("section", ["pointing", "conversation", "not_names", "trades", "languages", "single_valued"])

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from app.memory.candidate import Ended, Provenance, Triple, make_candidate
-from app.memory.speakers import SessionSpeakers, attribute, find_own_triple, find_prefix, read_prefixes, strip_prefix
+from app.memory.speakers import (
+    SessionSpeakers,
+    attribute_to_speaker,
+    find_own_triple,
+    find_prefix,
+    read_prefixes,
+    strip_prefix,
+)
 from tests.support.tables import each_of
 
 
@@ -38,7 +45,7 @@ from tests.support.tables import each_of
 def test_the_user_is_told_from_other_speakers(
     names: Sequence[str | None], own_names: Sequence[str], others: Mapping[str, str | None]
 ) -> None:
-    assert SessionSpeakers(names, own_names).find_others() == others
+    assert SessionSpeakers(names, own_names).find_other_speakers() == others
 
 
 @each_of(
@@ -83,7 +90,7 @@ def test_statements_of_another_speaker_are_about_that_speaker() -> None:
     home = make_candidate("Lives in York", "fact", importance=0.7, confidence=0.9, tag="t", value="York")
     home_triple = Triple("user", "lives_in", "York")
     kin = Triple("wife", "name", "Eve")
-    first, second = attribute(
+    first, second = attribute_to_speaker(
         [
             replace(home, triple=home_triple, ends=(Ended("user", "works_at", None),), doubts=("gym",)),
             replace(home, triple=kin),
@@ -107,4 +114,4 @@ def test_wishes_and_conclusions_of_another_speaker_are_not_learned() -> None:
         make_candidate("Perhaps: moves to York", "fact", importance=0.5, confidence=0.4, tag="t", value="x"),
         provenance_type=Provenance.SYSTEM_INFERRED,
     )
-    assert attribute([wish, guess], "Ann") == []
+    assert attribute_to_speaker([wish, guess], "Ann") == []
