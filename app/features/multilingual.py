@@ -85,8 +85,12 @@ def _name(value: str, spoken: Language) -> str | None:
     return found if all(part[0].isupper() or part in _PARTICLES for part in found.split()) else None
 
 
+_AFTER_PLACE = re.compile(r"\s+(?:und|et|y|e)\s+(?=[a-zß-ÿ]).*$")
+"""What goes on after a place in German, French, Spanish and Portuguese; in "Trinidad y Tobago" the next word has a capital."""
+
+
 def _place(value: str, spoken: Language) -> str | None:
-    found = _thing(value, spoken)
+    found = _thing(_AFTER_PLACE.sub("", value), spoken)
     if (
         found is None
         or spoken.pattern("no_place").search(found)

@@ -500,7 +500,7 @@ def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[MemoryCa
     name = match["v"]
     if not (clause.greeted or (itself and (introduces or match["also"]))) or name.isupper():
         return None, text
-    if words("not_introductions").intersection(name.lower().split()):
+    if (words("not_introductions") | words("nationalities")).intersection(name.lower().split()):
         return None, text
     draft = make_candidate(
         f"Name is {name}",

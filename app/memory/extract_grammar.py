@@ -438,6 +438,8 @@ _AFTER_PLACE = re.compile(
     + r")|a (?:few|couple)|two|three|yesterday|recently|together)\b.*$",
     re.IGNORECASE,
 )
+_AFTER_NAMED_PLACE = re.compile(r"(?:,|\s+and)\s+(?=[a-z]).*$|\s+in (?:the )?(?:spring|summer|autumn|fall|winter)\b.*$")
+"""What goes on after a place that begins with a capital: "Hull, need a dentist", "Hull in spring"."""
 _NO_PLACE = re.compile(
     r"(?!UK$|US$|USA$|UAE$|NYC$|LA$|DC$|SF$|NZ$|EU$)[A-Z]{2,4}|[A-Za-z]+[a-z][A-Z]{2,}\w*|[a-z]+[A-Z]\w*"
 )
@@ -446,6 +448,8 @@ _NO_PLACE = re.compile(
 def place(value: str) -> str | None:
     """A town, a country, or a kind of dwelling."""
     value = _AFTER_PLACE.sub("", trim(value)).strip(EDGES)
+    if value[:1].isupper():
+        value = _AFTER_NAMED_PLACE.sub("", value).strip(EDGES)
     parts, low = value.split(), lowered(value)
     if not 1 <= len(parts) <= 9 or low[0] in words("pointing") or words("not_places").intersection(low):
         return None
