@@ -181,9 +181,9 @@ def _guessed(clause: _Clause, exchange: SourceExchange, spoken: Language) -> lis
 def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
     said = text[sentence.start : sentence.end]
     request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", said, count=1))
-    if (sentence.asked and request is None) or spoken.pattern("question").match(
-        spoken.pattern("lead").sub("", said, 1)
-    ):
+    if sentence.asked and request is None:
+        said = _cut_question(said, spoken)
+    if not said or spoken.pattern("question").match(spoken.pattern("lead").sub("", said, 1)):
         return
     colon = _COLON.search(said)
     if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
@@ -234,6 +234,27 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
             explicit,
             greeted,
         )
+
+
+_QUESTION_JOINT = re.compile(r"[,，;；]\s*(?P<mark>¿?)\s*(?:(?:y|e|et|und|also) )?")
+_DOUBTING_TAG = re.compile(
+    r"(?:oder|o(?! que)|ou|no|non|né|não|nicht|verdad|stimmt|richtig|gell|hein|d'accord)\b|对吗|对吧|是吗|是不是|还是",
+    re.IGNORECASE,
+)
+"""After a comma, asks whether what stands before it is so: "Ich bin 34, oder?"."""
+
+
+def _cut_question(sentence: str, spoken: Language) -> str:
+    """Return what a sentence with a question mark states before it asks ("Vivo en Rosario, ¿qué hago hoy?"), or ""."""
+    question, stated = spoken.pattern("question"), ""
+    for joint in _QUESTION_JOINT.finditer(sentence):
+        asked = sentence[joint.end() :]
+        if _DOUBTING_TAG.match(asked):
+            return ""
+        stated = sentence[: joint.start()]
+        if joint["mark"] or (question.search(asked) if spoken.code == "zh" else question.match(asked)):
+            break
+    return stated
 
 
 def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> Iterator[MemoryCandidate]:
