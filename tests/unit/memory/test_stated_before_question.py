@@ -29,6 +29,7 @@ def read_values(message: str) -> list[str]:
         ("I live in Hull, need a dentist.", ["Hull"]),
         ("We relocated to Hull in spring, need a dentist.", ["Hull"]),
         ("Just moved to Hull, any tips?", ["Hull"]),
+        ("I turned 34 today.", ["34"]),
         ("I'm Polish and I live in Hull.", ["Polish", "Hull"]),
         ("Mein Bruder arbeitet bei Siemens.", ["Siemens"]),
     ],
@@ -50,6 +51,7 @@ def test_the_slot_of_a_statement_ends_where_the_question_begins(message: str, va
         "¿Vivo en Rosario, o en Santa Fe?",
         "Er sagt, ich wohne in Kiel, stimmt das?",
         "Moved to Kubernetes last year.",
+        "I turned 90 degrees left.",
         "He moved to Hull.",
     ],
 )
