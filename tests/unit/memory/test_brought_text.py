@@ -370,3 +370,46 @@ def test_a_fragment_is_no_memory(message: str) -> None:
 )
 def test_what_only_ends_like_a_fragment_is_learned(message: str, pattern: str) -> None:
     assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message, pattern",
+    [
+        ("Quick message about moving\nI moved to Hull and I'm allergic to nuts.", "Hull"),
+        ("Text editor help\nI use vim on Arch and I work as a sysadmin in Oslo.", "sysadmin|Oslo"),
+        ("Blog post ideas\nI run a bakery in Ghent and I have two kids.", "bakery|kids"),
+        ("Log in problem\nI have a Pixel 8 and I live in Spain.", "Spain"),
+        ("Song recommendations please\nI love jazz and I live in Oslo", "Oslo"),
+        ("Lab results question\nI'm diabetic and 45.", "diabetic"),
+        ("Stuck on page 3 of the visa form\nI'm from Brazil and I live in Leeds.", "Leeds"),
+        ("Story time!\nI moved to Hull.", "Hull"),
+        ("Draft beer at home\nI live in Bonn.", "Bonn"),
+        ("Frage zu einem Brief\nIch wohne in Kiel und bin Rentner.", "Kiel"),
+        ("Chanson pour mariage\nJe suis fleuriste et j'habite à Lyon.", "Lyon|fleuriste"),
+        ("Duda sobre un documento\nVivo en Murcia y soy autónomo.", "Murcia"),
+        ("Dúvida sobre um artigo\nMoro em Braga e sou médico.", "Braga"),
+        ("邮件问题\n我住在成都，我对花生过敏", "成都|花生"),
+    ],
+)
+def test_a_topic_line_above_own_words_is_no_caption(message: str, pattern: str) -> None:
+    assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message",
+    [
+        "Chapter 3\n\nI was tired. I live in Leeds, I told her.",
+        "Email from the landlord\nI am selling the flat and I live in Spain.",
+        "Here is a review\nI have a German shepherd and I live in Ohio.",
+        "Product review:\nI have a German shepherd and I live in Ohio.",
+        "Kapitel 3\nIch wohne in Kiel.",
+        "Brief von der Bank:\nIch wohne in Kiel und bin Rentner.",
+        "Voici un message\nJ'habite à Lyon et je suis fleuriste.",
+        "Este es el mensaje\nVivo en Murcia y soy autónomo.",
+        "Segue a mensagem:\nMoro em Braga e sou médico.",
+        "这是一封邮件\n我住在成都，我对花生过敏",
+    ],
+)
+def test_the_lines_under_a_caption_are_not_the_users(message: str) -> None:
+    assert read_contents(message) == []
+    assert find_changes(message) == []
