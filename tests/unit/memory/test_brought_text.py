@@ -413,3 +413,57 @@ def test_a_topic_line_above_own_words_is_no_caption(message: str, pattern: str) 
 def test_the_lines_under_a_caption_are_not_the_users(message: str) -> None:
     assert read_contents(message) == []
     assert find_changes(message) == []
+
+
+@each_of(
+    "message, pattern",
+    [
+        ("Translate it to German please. I live in Vienna and need it for my landlord.", "Vienna"),
+        ("Proofread it later please. I live in Hull.", "Hull"),
+        ("Does that sound right? I live in Hull and I'm 40, so my pension is at 67.", "Hull"),
+        ("Stimmt das? Ich wohne in Kiel und bin 40.", "Kiel"),
+        ("My doctor said: cut salt. I live in Hull and have high blood pressure. Recipes?", "Hull"),
+        ("My doctor said: avoid soy. I live in Hull and have high blood pressure.", "Hull"),
+        ("Mon médecin a dit : moins de sel. J'habite à Lyon et je suis diabétique.", "Lyon"),
+        ("Mi médico dijo: menos sal. Vivo en Murcia y soy diabético.", "Murcia"),
+        ("医生说：少吃盐。我住在成都。", "成都"),
+        ("Wir suchen einen Hund: ich wohne in Kiel und habe eine Katze.", "Kiel"),
+        ("We're hiring: I run a bakery in Ghent.", "bakery"),
+        ("About the job: I live in Hull and I'm a nurse.", "Hull"),
+        ("Hey!\n---\nI live in Hull and I'm a nurse.\n---\nWhat should I cook?", "Hull"),
+        ("Hi there\n***\nI live in Hull.", "Hull"),
+    ],
+)
+def test_a_sign_that_does_not_point_at_what_follows_silences_nothing(message: str, pattern: str) -> None:
+    assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message",
+    [
+        "Translate this please. I live in Leeds and I have two kids.",
+        "Is this correct English? I live in Dublin since three years.",
+        "My sister just texted: I'm pregnant. We're moving to Oslo. I quit my job.",
+        "My sister texted: Guess what! I'm pregnant.",
+        "Anzeige: Ich verkaufe meine Vespa. Ich wohne in Lyon.",
+        "Correct the following\n---\nI live in Hull and I'm a nurse.\n---",
+        "She goes: I don't live in Leeds any more. Weird, no?",
+        "She's like: I don't live in Leeds any more.",
+        "His bio reads: I live in Leeds and I love cats",
+        "The letter stated: I live in Leeds",
+        "He wrote in his Tinder bio: I no longer live in Leeds",
+        "Is this right in English: I no longer live in Leeds?",
+        "In ihrem Profil steht: Ich wohne nicht mehr in Kiel",
+        "Ist das auf Deutsch richtig: Ich wohne nicht mehr in Kiel?",
+        "Sa bio indique : j'habite à Lyon",
+        "Est-ce correct en français : je n'habite plus à Lyon ?",
+        "Ella va y suelta: ya no vivo en Leeds",
+        "¿Es correcto en español: ya no vivo en Leeds?",
+        "Ela falou: não moro mais em Braga",
+        "Está certo em português: não moro mais em Braga?",
+        "她讲：我不再住在成都了",
+    ],
+)
+def test_an_announced_speech_or_a_text_to_check_ends_nothing(message: str) -> None:
+    assert read_contents(message) == []
+    assert find_changes(message) == []
