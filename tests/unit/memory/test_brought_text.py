@@ -402,6 +402,8 @@ def test_a_topic_line_above_own_words_is_no_caption(message: str, pattern: str) 
         "Email from the landlord\nI am selling the flat and I live in Spain.",
         "Here is a review\nI have a German shepherd and I live in Ohio.",
         "Product review:\nI have a German shepherd and I live in Ohio.",
+        "Email draft\n\nHi Bob,\n\nScratch that, I sold the Golf.\n\nCheers",
+        "Song lyrics\nI live in Memphis and I drive a truck.",
         "Kapitel 3\nIch wohne in Kiel.",
         "Brief von der Bank:\nIch wohne in Kiel und bin Rentner.",
         "Voici un message\nJ'habite à Lyon et je suis fleuriste.",
