@@ -414,6 +414,8 @@ def test_a_role_play_that_only_the_tagger_notices_ends_by_the_same_words(stop: s
         "Vamos fingir que dinheiro não importa",
         "Tu sei l'esperto e io sono il principiante",
         "Jij bent de expert en ik ben de beginner",
+        "Let's pretend it's summer. What do I cook?",
+        "Du bist mein Coach und ich bin dein Kunde",
         "You're a lifesaver and I'm a nurse from Hull. Let's start with the budget.",
         "Du bist der Experte und ich bin der Anfänger, ich spiele Tuba",
         "You are a great teacher and I'm a student who loves to play chess",
@@ -465,6 +467,10 @@ def test_a_comparison_beside_a_sign_of_play_begins_one(message: str) -> None:
         "停",
         "到此为止吧",
         "I'm done with this.",
+        "Alright, that's enough. What should I cook?",
+        "Back to my question: what should I cook?",
+        "Stop, merci.",
+        "Vamos parar.",
     ],
 )
 def test_a_bare_stop_ends_a_play(message: str) -> None:
