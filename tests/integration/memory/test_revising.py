@@ -107,6 +107,8 @@ async def test_a_message_of_several_lines_may_hold_anybodys_words_and_ends_nothi
         ("I drive a Golf.", "Some news:\n- I no longer live in Leeds\n- sold the Golf"),
         ("I'm learning Polish.", "quick update\n* gave up Polish\n* started Czech"),
         ("I work at Monzo.", "Hey!\nI don't work at Monzo anymore.\nWhat should I do with my stock options?"),
+        ("I live in Leeds.", "Quick message about moving\nI moved to Hull and I'm allergic to nuts."),
+        ("Ich wohne in Kiel.", "Frage zu einem Brief\nIch wohne nicht mehr in Kiel. Was nun?"),
         ("Ich fahre einen Golf.", "Neuigkeiten:\n- Ich wohne nicht mehr in Leipzig\n- den Golf habe ich verkauft"),
         ("Je fais du judo le jeudi.", "Salut !\nJ'ai arrêté le judo.\nQue faire le jeudi ?"),
         ("Trabajo en Seat.", "pequeña novedad\nya no trabajo en Seat\nbusco otra cosa"),
@@ -130,6 +132,8 @@ async def test_own_words_of_several_lines_end_what_they_end(
     [
         "Is this sentence right? I no longer live in Leeds.",
         "I no longer live in Leeds. Translate that to Spanish please.",
+        "She goes: I don't live in Leeds any more. Weird, no?",
+        "Is this right in English: I no longer live in Leeds?",
         "My friend wrote me: I no longer live in Leeds",
         "Summarize this:\n\nDear all,\nI no longer live in Leeds and I sold the flat.\nBest,\nTom",
         "Chapter 3\n\nI was tired. I no longer live in Leeds, I told her.\nShe laughed.\n\nContinue the story",

@@ -370,3 +370,104 @@ def test_a_fragment_is_no_memory(message: str) -> None:
 )
 def test_what_only_ends_like_a_fragment_is_learned(message: str, pattern: str) -> None:
     assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message, pattern",
+    [
+        ("Quick message about moving\nI moved to Hull and I'm allergic to nuts.", "Hull"),
+        ("Text editor help\nI use vim on Arch and I work as a sysadmin in Oslo.", "sysadmin|Oslo"),
+        ("Blog post ideas\nI run a bakery in Ghent and I have two kids.", "bakery|kids"),
+        ("Log in problem\nI have a Pixel 8 and I live in Spain.", "Spain"),
+        ("Song recommendations please\nI love jazz and I live in Oslo", "Oslo"),
+        ("Lab results question\nI'm diabetic and 45.", "diabetic"),
+        ("Stuck on page 3 of the visa form\nI'm from Brazil and I live in Leeds.", "Leeds"),
+        ("Test results from Monday\nI'm diabetic and live in Hull.", "Hull"),
+        ("Story time!\nI moved to Hull.", "Hull"),
+        ("Draft beer at home\nI live in Bonn.", "Bonn"),
+        ("Frage zu einem Brief\nIch wohne in Kiel und bin Rentner.", "Kiel"),
+        ("Chanson pour mariage\nJe suis fleuriste et j'habite à Lyon.", "Lyon|fleuriste"),
+        ("Duda sobre un documento\nVivo en Murcia y soy autónomo.", "Murcia"),
+        ("Dúvida sobre um artigo\nMoro em Braga e sou médico.", "Braga"),
+        ("邮件问题\n我住在成都，我对花生过敏", "成都|花生"),
+    ],
+)
+def test_a_topic_line_above_own_words_is_no_caption(message: str, pattern: str) -> None:
+    assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message",
+    [
+        "Chapter 3\n\nI was tired. I live in Leeds, I told her.",
+        "Email from the landlord\nI am selling the flat and I live in Spain.",
+        "Here is a review\nI have a German shepherd and I live in Ohio.",
+        "Product review:\nI have a German shepherd and I live in Ohio.",
+        "Email draft\n\nHi Bob,\n\nScratch that, I sold the Golf.\n\nCheers",
+        "Review I found\nI have a German shepherd and I live in Ohio.",
+        "Song lyrics\nI live in Memphis and I drive a truck.",
+        "Kapitel 3\nIch wohne in Kiel.",
+        "Brief von der Bank:\nIch wohne in Kiel und bin Rentner.",
+        "Voici un message\nJ'habite à Lyon et je suis fleuriste.",
+        "Este es el mensaje\nVivo en Murcia y soy autónomo.",
+        "Segue a mensagem:\nMoro em Braga e sou médico.",
+        "这是一封邮件\n我住在成都，我对花生过敏",
+    ],
+)
+def test_the_lines_under_a_caption_are_not_the_users(message: str) -> None:
+    assert read_contents(message) == []
+    assert find_changes(message) == []
+
+
+@each_of(
+    "message, pattern",
+    [
+        ("Translate it to German please. I live in Vienna and need it for my landlord.", "Vienna"),
+        ("Proofread it later please. I live in Hull.", "Hull"),
+        ("Does that sound right? I live in Hull and I'm 40, so my pension is at 67.", "Hull"),
+        ("Stimmt das? Ich wohne in Kiel und bin 40.", "Kiel"),
+        ("My doctor said: cut salt. I live in Hull and have high blood pressure. Recipes?", "Hull"),
+        ("My doctor said: avoid soy. I live in Hull and have high blood pressure.", "Hull"),
+        ("Mon médecin a dit : moins de sel. J'habite à Lyon et je suis diabétique.", "Lyon"),
+        ("Mi médico dijo: menos sal. Vivo en Murcia y soy diabético.", "Murcia"),
+        ("医生说：少吃盐。我住在成都。", "成都"),
+        ("Wir suchen einen Hund: ich wohne in Kiel und habe eine Katze.", "Kiel"),
+        ("We're hiring: I run a bakery in Ghent.", "bakery"),
+        ("About the job: I live in Hull and I'm a nurse.", "Hull"),
+        ("Hey!\n---\nI live in Hull and I'm a nurse.\n---\nWhat should I cook?", "Hull"),
+        ("Hi there\n***\nI live in Hull.", "Hull"),
+    ],
+)
+def test_a_sign_that_does_not_point_at_what_follows_silences_nothing(message: str, pattern: str) -> None:
+    assert [content for content in read_contents(message) if re.search(pattern, content)]
+
+
+@each_of(
+    "message",
+    [
+        "Translate this please. I live in Leeds and I have two kids.",
+        "Is this correct English? I live in Dublin since three years.",
+        "My sister just texted: I'm pregnant. We're moving to Oslo. I quit my job.",
+        "My sister texted: Guess what! I'm pregnant.",
+        "Anzeige: Ich verkaufe meine Vespa. Ich wohne in Lyon.",
+        "Correct the following\n---\nI live in Hull and I'm a nurse.\n---",
+        "She goes: I don't live in Leeds any more. Weird, no?",
+        "She's like: I don't live in Leeds any more.",
+        "His bio reads: I live in Leeds and I love cats",
+        "The letter stated: I live in Leeds",
+        "He wrote in his Tinder bio: I no longer live in Leeds",
+        "Is this right in English: I no longer live in Leeds?",
+        "In ihrem Profil steht: Ich wohne nicht mehr in Kiel",
+        "Ist das auf Deutsch richtig: Ich wohne nicht mehr in Kiel?",
+        "Sa bio indique : j'habite à Lyon",
+        "Est-ce correct en français : je n'habite plus à Lyon ?",
+        "Ella va y suelta: ya no vivo en Leeds",
+        "¿Es correcto en español: ya no vivo en Leeds?",
+        "Ela falou: não moro mais em Braga",
+        "Está certo em português: não moro mais em Braga?",
+        "她讲：我不再住在成都了",
+    ],
+)
+def test_an_announced_speech_or_a_text_to_check_ends_nothing(message: str) -> None:
+    assert read_contents(message) == []
+    assert find_changes(message) == []

@@ -395,3 +395,99 @@ def test_a_role_play_that_only_the_tagger_notices_ends_by_the_same_words(stop: s
     assert not is_play_start(begins)
     assert mark_role_play(split_exchanges(make_messages([begins])), RolePlay())[2].noticed
     assert mark_role_play(split_exchanges(make_messages([begins, stop])), RolePlay())[2] == RolePlay()
+
+
+@each_of(
+    "message",
+    [
+        "You are the expert and I'm a beginner gardener from Hull. Where do I start?",
+        "You're a star, and I'm a happy customer!",
+        "You are my coach and I am your client, so be strict",
+        "Du bist der Experte und ich bin der Anfänger, wo fange ich an?",
+        "Tu es un expert et moi je suis un débutant, aide-moi",
+        "Tú eres el experto y yo soy la principiante",
+        "Let's pretend money is no issue: where should I travel?",
+        "Você é o especialista e eu sou o iniciante",
+        "Lass uns so tun, als wäre Geld egal: wohin reise ich?",
+        "Faisons semblant que l'argent ne compte pas",
+        "Hagamos como que el dinero no importa",
+        "Vamos fingir que dinheiro não importa",
+        "Tu sei l'esperto e io sono il principiante",
+        "Jij bent de expert en ik ben de beginner",
+        "Let's pretend it's summer. What do I cook?",
+        "Du bist mein Coach und ich bin dein Kunde",
+        "You're a lifesaver and I'm a nurse from Hull. Let's start with the budget.",
+        "Du bist der Experte und ich bin der Anfänger, ich spiele Tuba",
+        "You are a great teacher and I'm a student who loves to play chess",
+    ],
+)
+def test_a_polite_comparison_or_supposition_begins_no_play(message: str) -> None:
+    assert not is_play_start(message)
+    own_exchanges, _, _ = mark_role_play(split_exchanges(make_messages([message, "I live in Hull."])), RolePlay())
+    assert [exchange.user_text for exchange, _ in own_exchanges] == [message, "I live in Hull."]
+
+
+@each_of(
+    "message",
+    [
+        "Let's start. You are the seller and I'm the buyer.",
+        "Scene: you are a cop and I'm the thief",
+        "You be the waiter and I'll be the guest",
+        "Let's pretend you're my boss",
+        "Lass uns so tun, als wärst du mein Chef",
+        "Faisons semblant que tu es mon chef",
+        "Hagamos como que eres mi jefe",
+        "Vamos fingir que você é meu chefe",
+        "Pretend play: you're the doctor and I'm the patient.",
+        "Rollenspiel: Du bist der Kellner und ich bin der Gast",
+    ],
+)
+def test_a_comparison_beside_a_sign_of_play_begins_one(message: str) -> None:
+    assert is_play_start(message)
+
+
+@each_of(
+    "message",
+    [
+        "Stop.",
+        "quit",
+        "Let's stop here.",
+        "ok we're done with that. what should I cook?",
+        "stop now please",
+        "That's enough.",
+        "Schluss.",
+        "Hör auf.",
+        "Lass uns hier aufhören.",
+        "Arrête.",
+        "On arrête là.",
+        "Basta.",
+        "Paremos aquí.",
+        "Chega.",
+        "Vamos parar por aqui.",
+        "停",
+        "到此为止吧",
+        "I'm done with this.",
+        "Alright, that's enough. What should I cook?",
+        "Back to my question: what should I cook?",
+        "Stop, merci.",
+        "Vamos parar.",
+    ],
+)
+def test_a_bare_stop_ends_a_play(message: str) -> None:
+    assert is_play_end(message)
+
+
+@each_of(
+    "message",
+    [
+        "Stop! Don't hurt me",
+        "We stop here for the night",
+        "I'm done with the dishes.",
+        "Stop the horse",
+        "We're done for!",
+        "停下，恶龙！",
+        "I quit smoking",
+    ],
+)
+def test_a_stop_within_the_story_ends_none(message: str) -> None:
+    assert not is_play_end(message)
