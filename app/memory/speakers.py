@@ -22,9 +22,12 @@ NAME_CHARS = 64
 _SEPARATORS = re.compile(r"[\s_.\-]+")
 _MARKS = re.compile("[\u0300-\u036f]")
 _BOT = re.compile(
-    r"\b(?:bot|bots|assistant|ai|gpt|chatgpt|claude|gemini|copilot|system|siri|alexa)\b"
-    r"|^(?:slack|chat|help|helper|discord|github|weather|support|auto|robo)bot\b"
+    r"^(?:bot|assistant|(?:chat)?gpt|system|agent)\b"
+    r"|\b(?:bots?|agent|(?:slack|chat|help|helper|discord|github|weather|support|auto|robo)bot)(?: ?\d+)?$"
+    r"|(?:assistant|gpt|system)(?: ?\d+)?$"
 )
+"""A program's name says so at one end. The names of products, as Alexa, Claude and Gemini, are people's, too."""
+_INNER_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 _PREFIX = re.compile(r"\s*([^\W\d_a-zß-öø-ÿ][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,2})(?:: +|：\s*)(?=\S)")
 _LABEL_TEXT = """
     note notes question questions q a answer answers task context summary input output example system user assistant human ai
@@ -81,7 +84,8 @@ def _is_unnamed(name: str | None) -> bool:
 
 def is_bot(name: str) -> bool:
     """Return whether a name is a program's."""
-    return _BOT.search(normalize_name(name)) is not None
+    words_apart = _INNER_CAPITAL.sub(" ", name)
+    return any(_BOT.search(normalize_name(spelling)) is not None for spelling in (name, words_apart))
 
 
 def find_prefix(text: str) -> str | None:

@@ -12,6 +12,7 @@ from app.memory.speakers import (
     attribute_to_speaker,
     find_own_triple,
     find_prefix,
+    is_bot,
     read_prefixes,
     strip_prefix,
 )
@@ -39,6 +40,9 @@ from tests.support.tables import each_of
         (["Ann", "Slackbot", "Bob"], [], {"Ann": "Ann", "Bob": "Bob", "Slackbot": None}),
         (["Talbot", "Abbot"], [], {"Talbot": "Talbot", "Abbot": "Abbot"}),
         (["小王", "小李"], [], {"小王": "小王", "小李": "小李"}),
+        ([None, "Alexa"], [], {"Alexa": "Alexa"}),
+        (["Claude", "Bob"], [], {"Claude": "Claude", "Bob": "Bob"}),
+        (["Gemini Patel", "Ann"], ["Ann"], {"Gemini Patel": "Gemini Patel"}),
         (["Ольга", "Игорь"], ["ольга"], {"Игорь": "Игорь"}),
     ],
 )  # fmt: skip
@@ -46,6 +50,23 @@ def test_the_user_is_told_from_other_speakers(
     names: Sequence[str | None], own_names: Sequence[str], others: Mapping[str, str | None]
 ) -> None:
     assert SessionSpeakers(names, own_names).find_other_speakers() == others
+
+
+@each_of(
+    ("name", "bot"),
+    [
+        *((name, True) for name in (
+            "weather_bot", "Bot", "bot_7", "WeatherBot", "Slackbot", "assistant", "Travel Assistant", "travelassistant2",
+            "GPT-4", "ChatGPT", "my-gpt", "system", "System 2", "SupportAgent", "agent_smith", "billing.agent", "ＢＯＴ",
+        )),
+        *((name, False) for name in (
+            "Alexa", "Claude", "Claude Monet", "Gemini Patel", "Ai", "Ai Weiwei", "Siri Hustvedt", "Talbot", "Abbot",
+            "Bottas", "Sargent", "Botticelli", "Lena Talbot", "小王",
+        )),
+    ],
+)  # fmt: skip
+def test_a_bot_names_itself_so(name: str, bot: bool) -> None:
+    assert is_bot(name) is bot
 
 
 @each_of(
