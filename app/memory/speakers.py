@@ -138,14 +138,15 @@ def attribute_to_speaker(candidates: Iterable[MemoryCandidate], label: str) -> l
 
     Wishes, and what is only concluded, are left out.
     """
-    subject = slug(label) or normalize_name(label)
+    subject = _format_subject(label)
+    entity_id = slug(label) or normalize_name(label)
     return [
         replace(
             candidate,
             content=f"{label}: {candidate.content}",
             speaker=label,
             triple=_move_triple(candidate.triple, subject),
-            entity_ids=tuple(dict.fromkeys((*candidate.entity_ids, subject))),
+            entity_ids=tuple(dict.fromkeys((*candidate.entity_ids, entity_id))),
             ends=tuple(replace(ended, subject=_move_subject(ended.subject, subject)) for ended in candidate.ends),
             doubts=(),
         )
@@ -163,7 +164,7 @@ def find_own_triple(triple: Triple, label: str | None) -> Triple | None:
     """
     if label is None:
         return triple
-    subject = slug(label) or normalize_name(label)
+    subject = _format_subject(label)
     if triple.subject == subject:
         return Triple(USER, triple.predicate, triple.value)
     if triple.subject.startswith(f"{subject}."):
@@ -171,10 +172,16 @@ def find_own_triple(triple: Triple, label: str | None) -> Triple | None:
     return None
 
 
+def _format_subject(label: str) -> str:
+    """Return the subject of statements about a speaker: no slug has its first character, so a speaker called "Sister" is not
+    taken for the user's sister."""
+    return "@" + (slug(label) or normalize_name(label))
+
+
 def _move_triple(triple: Triple | None, subject: str) -> Triple | None:
     return Triple(_move_subject(triple.subject, subject), triple.predicate, triple.value) if triple else None
 
 
 def _move_subject(subject: str, speaker: str) -> str:
-    """Return a subject from a speaker's point of view ("user", "wife") as one of its own ("ann", "ann.wife")."""
+    """Return a subject from a speaker's point of view ("user", "wife") as one of its own ("@ann", "@ann.wife")."""
     return speaker if subject == USER else f"{speaker}.{subject}"

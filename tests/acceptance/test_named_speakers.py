@@ -32,9 +32,9 @@ def say(mneme: MnemeServer, name: str, lines: Sequence[tuple[str | None, str]]) 
     api = Api(mneme, user=name)
     for speaker, text in lines:
         transcript.append(user(text) | ({"name": speaker} if speaker else {}))
-        ask(mneme, transcript, headers={"x-mneme-user": name})
+        answer = ask(mneme, transcript, headers={"x-mneme-user": name}).json()
         api.wait_for_quiet()
-        transcript.append(assistant("All right."))
+        transcript.append(assistant(answer["choices"][0]["message"]["content"]))
     return api
 
 
@@ -168,3 +168,70 @@ def import_lines(mneme: MnemeServer, name: str, lines: Sequence[tuple[str | None
     answer = mneme.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
     assert answer.status_code == 200, answer.text
     Api(mneme, user=name).wait_for_quiet()
+
+
+@pytest.mark.parametrize(
+    ("statement", "speaker", "ending"),
+    [
+        ("My sister lives in Bath.", "Sister", "I no longer live in Bath."),
+        ("My wife lives in Bath.", "Wife", "I live in York now."),
+        ("My boss lives in Leeds.", "boss", "I don't live in Leeds anymore."),
+        ("My mother works at Acme.", "Mother", "I no longer work at Acme."),
+        ("My brother lives in Hull.", "Brother", "I moved from Hull to York."),
+    ],
+    ids=["sister", "wife", "boss", "mother", "brother"],
+)
+def test_a_speaker_named_like_a_relation_ends_nothing_of_the_users(
+    mneme: MnemeServer, statement: str, speaker: str, ending: str
+) -> None:
+    name = f"relation {speaker}"
+    api = say(mneme, name, [(None, statement)])
+    before = {text for text, whose in find_texts(api).items() if whose is None}
+    facts = {fact["key"]: fact["value"] for fact in api.get(f"/users/{name}/facts")["facts"]}
+    assert len(before) == 1
+    api = say(mneme, name, [(None, statement), (speaker, ending)])
+    assert {text for text, whose in find_texts(api).items() if whose is None} == before
+    assert {fact["key"]: fact["value"] for fact in api.get(f"/users/{name}/facts")["facts"]} == facts
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["Ann: I live in York.", "Bob: I live in Hull.", "Ann: I am vegan.", "Bob: I'm a nurse."],
+            {"Ann: Lives in York", "Bob: Lives in Hull", "Ann: Is vegan", "Bob: Is a nurse"},
+        ),
+        (
+            ["Ann: I work at Acme.", "Bob: I work at Zenith.", "Cara: I work at Initech.", "Bob: I live in Hull."],
+            {"Ann: Works at Acme", "Bob: Works at Zenith", "Cara: Works at Initech", "Bob: Lives in Hull"},
+        ),
+        (
+            ["小王：我住在上海。", "小李：我住在北京。", "小王：我是护士。"],
+            {"小王: 住在上海", "小李: 住在北京", "小王: 是护士"},
+        ),
+        (
+            ["Uli: Ich wohne in Kiel.", "Eva: Ich wohne in Bonn.", "Uli: Ich arbeite bei Acme."],
+            {"Uli: Wohnt in Kiel", "Eva: Wohnt in Bonn", "Uli: Arbeitet bei Acme"},
+        ),
+        (
+            ["Ann: I live in York.", "Bob: I live in Hull.", "Bob: Always answer in French.", "Ann: I'm a nurse."],
+            {"Ann: Lives in York", "Bob: Lives in Hull", "Ann: Is a nurse"},
+        ),
+    ],
+    ids=["home", "three", "chinese", "german", "wish"],
+)
+def test_what_was_learned_before_prefixes_showed_a_group_is_its_speakers(
+    mneme: MnemeServer, lines: Sequence[str], expected: set[str], request: pytest.FixtureRequest
+) -> None:
+    name = f"prefixes {request.node.callspec.id}"
+    api = say(mneme, name, [(None, line) for line in lines])
+    texts = find_texts(api)
+    assert set(texts) == expected
+    assert None not in texts.values()
+    assert api.get(f"/users/{name}/facts")["facts"] == []
+
+
+def test_a_prefix_with_the_users_name_stays_the_users(mneme: MnemeServer) -> None:
+    lines = ["Ann: I live in York.", "Bob: I live in Hull.", "Ann: I am vegan.", "Bob: I'm a nurse."]
+    texts = find_texts(say(mneme, "ann", [(None, line) for line in lines]))
+    assert texts == {"Lives in York": None, "Bob: Lives in Hull": "Bob", "Is vegan": None, "Bob: Is a nurse": "Bob"}

@@ -16,6 +16,7 @@ from app.memory.speakers import (
     read_prefixes,
     strip_prefix,
 )
+from app.memory.text import slug
 from tests.support.tables import each_of
 
 
@@ -119,14 +120,23 @@ def test_statements_of_another_speaker_are_about_that_speaker() -> None:
         "Ann Smith",
     )
     assert (first.content, first.speaker, first.doubts) == ("Ann Smith: Lives in York", "Ann Smith", ())
-    assert first.triple == Triple("ann-smith", "lives_in", "York")
-    assert first.ends == (Ended("ann-smith", "works_at", None),)
-    assert second.triple == Triple("ann-smith.wife", "name", "Eve")
+    assert first.triple == Triple("@ann-smith", "lives_in", "York")
+    assert first.ends == (Ended("@ann-smith", "works_at", None),)
+    assert second.triple == Triple("@ann-smith.wife", "name", "Eve")
     assert [find_own_triple(statement.triple, "Ann Smith") for statement in (first, second) if statement.triple] == [
         home_triple,
         kin,
     ]
     assert find_own_triple(home_triple, "Ann Smith") is None
+
+
+@each_of("label", ["Sister", "Wife", "Boss", "Mother", "user", "Hermana", "Schwester", "小王"])
+def test_no_relative_of_the_user_is_a_speaker(label: str) -> None:
+    home = make_candidate("Lives in York", "fact", importance=0.7, confidence=0.9, tag="t", value="York")
+    (statement,) = attribute_to_speaker([replace(home, triple=Triple("user", "lives_in", "York"))], label)
+    assert statement.triple is not None
+    assert find_own_triple(Triple(slug(label) or label, "lives_in", "York"), label) is None
+    assert slug(statement.triple.subject) != statement.triple.subject
 
 
 def test_wishes_and_conclusions_of_another_speaker_are_not_learned() -> None:
