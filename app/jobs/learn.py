@@ -267,7 +267,9 @@ class Learner(Struct):
                 if played:
                     await effect.hide_play(played)
                     self.note_play(played)
-                for memory in reversed(misattributed_memories):  # one that it had replaced comes back, and goes in its turn
+                for memory in reversed(
+                    misattributed_memories
+                ):  # one that it had replaced comes back, and goes in its turn
                     await effect.withdraw([memory], "another_speaker")
                 if statements:
                     await self.take_in(job, setting, effect, statements)
@@ -341,9 +343,7 @@ class Learner(Struct):
             }
             misattributed_memories = [memory for memory, message in learned if message in others_messages]
             unlearned = {message.message_id for message in earlier_messages} - {message for _, message in learned}
-            again = [
-                message for message in earlier_messages if message.message_id in others_messages | unlearned
-            ]
+            again = [message for message in earlier_messages if message.message_id in others_messages | unlearned]
             earlier_exchanges = split_exchanges(again, setting.instructions, setting.time_zone)
         attributed_exchanges: list[Told] = []
         for exchange, messages in [*earlier_exchanges, *exchanges]:

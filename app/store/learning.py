@@ -340,9 +340,7 @@ class LearningStore:
             own_names = await connection.fetchval(self._sql["learning.own_names"], user)
         return {row["name"]: row["first_message"] for row in rows}, list(own_names or ())
 
-    async def read_user_beginnings(
-        self, tenant: UUID, user: UUID, session: UUID, chars: int
-    ) -> list[MessageBeginning]:
+    async def read_user_beginnings(self, tenant: UUID, user: UUID, session: UUID, chars: int) -> list[MessageBeginning]:
         """Return the user messages of a session that have no name, in order, with so many first characters."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["learning.user_beginnings"], user, session, chars)

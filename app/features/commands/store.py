@@ -238,7 +238,7 @@ class Doing(Struct, frozen=True):
         """The wishes in force that a message alone asked for."""
         return [row["memory_id"] for row in await self._fetch("asked_by", session, message_hash)]
 
-    async def said_since(self, at: datetime, length: int) -> list[Any]:
+    async def read_messages_since(self, at: datetime, length: int) -> list[Any]:
         """Return the next user messages that are no longer than this (characters): also those of other named speakers."""
         return await self._fetch("said_since", self._session, at, length, SAID_SINCE)
 
@@ -398,7 +398,7 @@ async def withdraw(
     said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
     asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
     if asked:
-        rows = await select_own_messages(effect, await doing.said_since(min(asked), MAX_OWN_WORD))
+        rows = await select_own_messages(effect, await doing.read_messages_since(min(asked), MAX_OWN_WORD))
         said |= {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
     for message, (text, at) in said.items():
         orders = [each for each in commands(text) if each.kind in WITHDRAWS]
