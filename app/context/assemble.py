@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from app.context.candidates import Candidate
 from app.context.transcript import SYSTEM_ROLES, Transcript
+from app.memory.speakers import format_speaker, is_generic
 from app.sources import Placement
 from app.store.kinds import STATED
 
@@ -203,7 +204,10 @@ def _kind(item: Candidate) -> str:
 
 
 def _speaker(item: Candidate) -> str:
-    name = neutralise(item.speaker).replace(":", "")[:NAME_CHARS].strip() if item.speaker else ""
+    speaker = item.speaker or ""
+    if item.role == "user" and item.space is None:  # other names are of tools, and of a space's members
+        speaker = "" if is_generic(speaker) else format_speaker(speaker)
+    name = neutralise(speaker).replace(":", "")[:NAME_CHARS].strip()
     if item.space is not None and item.role == "user":
         return name or MEMBER
     return name or (item.role if item.role and _KIND.match(item.role) else "note")

@@ -4,7 +4,7 @@ client's own body with insertions (`Preparer`); and what the newest message tell
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -33,6 +33,7 @@ from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile
 from app.gateway.upstream import Target
 from app.index.indexes import CurrentIndex, HeldIndex, Indexes
 from app.memory.commands import Command, commands
+from app.memory.speakers import SessionSpeakers
 from app.memory.text import strip_injected
 from app.sources import Price
 from app.store import ids
@@ -159,15 +160,17 @@ LEFT_CHARS = 12
 class Obeyed(Struct, frozen=True):
     """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
     `changed`: memory is not as it was before. `alone`: the message says nothing but commands, so that
-    nothing need be looked for."""
+    nothing need be looked for. `is_ignored`: another speaker said them."""
 
     told: tuple[Deed, ...] = ()
     alone: bool = False
+    is_ignored: bool = False
     changed: bool = False
     account: tuple[dict[str, Any], ...] = ()
 
 
 NOTHING_TOLD = Obeyed()
+IGNORED = Obeyed(is_ignored=True)
 FAILED = Obeyed(
     (
         Deed(
@@ -190,7 +193,36 @@ def heard_in(chat: ChatRequest) -> tuple[Command, ...]:
 
 def ordered(chat: ChatRequest) -> bool:
     """Whether the newest message tells memory to forget. What it corrects may be anything: of that nothing is said."""
-    return bool(_orders(chat))
+    return bool(_orders(chat)) and not is_another_speaker(chat)
+
+
+def find_newest_name(chat: ChatRequest) -> str | None:
+    """Return the speaker's name on the newest user message; None without one."""
+    last = chat.transcript.last_user()
+    return _get_name(chat.messages[last]) if last is not None else None
+
+
+def is_another_speaker(
+    chat: ChatRequest, stored_names: Collection[str | None] = (), own_names: Collection[str] = ()
+) -> bool:
+    """Return whether the newest user message is another named speaker's, or a bot's, and not the user's.
+
+    Args:
+        chat: The request.
+        stored_names: The names on the session's stored user messages (None: messages without a name).
+        own_names: The names by which the user is known.
+    """
+    name = find_newest_name(chat)
+    if name is None:
+        return False
+    roles = chat.transcript.roles
+    names = [_get_name(message) for role, message in zip(roles, chat.messages, strict=True) if role == "user"]
+    return name in SessionSpeakers((*stored_names, *names), own_names).find_other_speakers()
+
+
+def _get_name(message: Mapping[str, Any]) -> str | None:
+    name = message.get("name")
+    return name if isinstance(name, str) and name else None
 
 
 def newest(chat: ChatRequest) -> str | None:
@@ -209,7 +241,7 @@ def _orders(chat: ChatRequest) -> list[Command]:
 def private_from(chat: ChatRequest, obeyed: Obeyed) -> int | None:
     """From which message on the request is not to be found later: the user asks there not to keep it, or that something be
     forgotten, and of that the model was told something. None: it may be."""
-    orders = _orders(chat)
+    orders = _orders(chat) if not obeyed.is_ignored else []
     if any(each.scope == "this" for each in orders) or (orders and obeyed.told):
         return chat.transcript.last_user()
     return None

@@ -36,6 +36,7 @@ from app.memory.changes import (
 from app.memory.claims import single_valued
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import own_word
+from app.memory.speakers import SessionSpeakers
 from app.memory.statements import is_own_throughout
 from app.memory.text import normalise
 from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
@@ -64,6 +65,22 @@ def strip_taken_back(exchange: SourceExchange) -> SourceExchange:
         return exchange
     start, _ = _find_own_statement(exchange.user_text, retraction)
     return replace(exchange, user_text=blank_span(exchange.user_text, (start, retraction.span[1])))
+
+
+async def select_own_messages(effect: Effect, rows: Sequence[Any]) -> list[Any]:
+    """Return the rows of the user's own messages, without those of other named speakers.
+
+    Args:
+        effect: The transaction of the job's effect.
+        rows: Messages with their `session_id` and the speaker's `name`.
+    """
+    labels_by_session: dict[UUID, dict[str, str | None]] = {}
+    for session in {row["session_id"] for row in rows if row["name"]}:
+        speakers = await effect.connection.fetch(effect.sql["learning.session_speakers"], effect.user, session)
+        own_names = await effect.connection.fetchval(effect.sql["learning.own_names"], effect.user)
+        names = [speaker["name"] for speaker in speakers]
+        labels_by_session[session] = SessionSpeakers(names, list(own_names or ())).find_other_speakers()
+    return [row for row in rows if not row["name"] or row["name"] not in labels_by_session[row["session_id"]]]
 
 
 class MemoryReviser(Struct, frozen=True):
@@ -127,7 +144,7 @@ class MemoryReviser(Struct, frozen=True):
                 SourceExchange(row["content"], row["created_at"]),
                 SourceMessage(row["message_id"], row["turn_index"], "user", row["content"], [], row["created_at"], {}),
             )
-            for row in rows
+            for row in await select_own_messages(effect, rows)
             if find_changes(row["content"]) and (own_word(row["content"]) or is_own_throughout(row["content"]))
         ]
 

@@ -88,6 +88,9 @@ open, takes some 200 ms."""
 _INLINE_LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
 
+_MOST_LEARNED_AGAIN = 200
+"""Messages of a session, the latest, that are learned from again when it shows that it is a group chat."""
+
 Told = tuple[SourceExchange, Sequence[SourceMessage]]
 """An exchange, and its messages, the user's own first."""
 
@@ -264,7 +267,10 @@ class Learner(Struct):
                 if played:
                     await effect.hide_play(played)
                     self.note_play(played)
-                await effect.withdraw(misattributed_memories, "another_speaker")
+                for memory in reversed(
+                    misattributed_memories
+                ):  # one that it had replaced comes back, and goes in its turn
+                    await effect.withdraw([memory], "another_speaker")
                 if statements:
                     await self.take_in(job, setting, effect, statements)
                 if own_exchanges:
@@ -294,7 +300,7 @@ class Learner(Struct):
             among the first, to be learned from again.
         """
         if not any(messages[0].name for _, messages in exchanges):
-            return await self._attribute_by_prefixes(job, exchanges), []
+            return await self._attribute_by_prefixes(job, setting, exchanges)
         first_messages, own_names = await self.store.read_speakers(job.tenant, job.user, job.session)
         labels = SessionSpeakers(tuple(first_messages), own_names).find_other_speakers()
         misattributed_memories: list[UUID] = []
@@ -309,22 +315,43 @@ class Learner(Struct):
             if labels.get(messages[0].name or "", "") is not None
         ], misattributed_memories
 
-    async def _attribute_by_prefixes(self, job: LearnJob, exchanges: Sequence[Told]) -> list[Told]:
-        """Give each exchange its speaker, where the session is a group chat whose messages begin with names."""
+    async def _attribute_by_prefixes(
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]
+    ) -> tuple[list[Told], list[UUID]]:
+        """Give each exchange its speaker, where the session is a group chat whose messages begin with names.
+
+        Returns:
+            What `_attribute_exchanges` returns. That the session is a group chat shows only when somebody speaks again.
+        """
         if not exchanges or any(find_prefix(exchange.user_text) is None for exchange, _ in exchanges):
-            return list(exchanges)
-        names = read_prefixes(await self.store.read_user_beginnings(job.tenant, job.user, job.session, PREFIX_CHARS))
+            return list(exchanges), []
+        beginnings = await self.store.read_user_beginnings(job.tenant, job.user, job.session, PREFIX_CHARS)
+        names = read_prefixes([beginning.text for beginning in beginnings])
         if names is None:
-            return list(exchanges)
+            return list(exchanges), []
         own_names = (await self.store.read_speakers(job.tenant, job.user, job.session))[1]
         labels = SessionSpeakers(names, own_names).find_other_speakers()
+        earlier = list(takewhile(lambda beginning: beginning.message_id not in job.messages, beginnings))
+        misattributed_memories: list[UUID] = []
+        earlier_exchanges: list[Told] = []
+        if earlier and read_prefixes([beginning.text for beginning in earlier]) is None:
+            learned, earlier_messages = await self.store.read_learned_as_own(
+                job.tenant, job.user, job.session, earlier[-_MOST_LEARNED_AGAIN:]
+            )
+            others_messages = {
+                message.message_id for message in earlier_messages if find_prefix(message.content) in labels
+            }
+            misattributed_memories = [memory for memory, message in learned if message in others_messages]
+            unlearned = {message.message_id for message in earlier_messages} - {message for _, message in learned}
+            again = [message for message in earlier_messages if message.message_id in others_messages | unlearned]
+            earlier_exchanges = split_exchanges(again, setting.instructions, setting.time_zone)
         attributed_exchanges: list[Told] = []
-        for exchange, messages in exchanges:
+        for exchange, messages in [*earlier_exchanges, *exchanges]:
             name = find_prefix(exchange.user_text) or ""
             if labels.get(name, "") is not None:
                 text = strip_prefix(exchange.user_text)
                 attributed_exchanges.append((replace(exchange, user_text=text, speaker=labels.get(name)), messages))
-        return attributed_exchanges
+        return attributed_exchanges, misattributed_memories
 
     async def _find_restated(self, job: LearnJob, exchanges: Sequence[Told]) -> set[UUID]:
         """Return the messages that are only said again: what came with the first turn of a session may be another one's

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -22,9 +23,12 @@ NAME_CHARS = 64
 _SEPARATORS = re.compile(r"[\s_.\-]+")
 _MARKS = re.compile("[\u0300-\u036f]")
 _BOT = re.compile(
-    r"\b(?:bot|bots|assistant|ai|gpt|chatgpt|claude|gemini|copilot|system|siri|alexa)\b"
-    r"|^(?:slack|chat|help|helper|discord|github|weather|support|auto|robo)bot\b"
+    r"^(?:bot|assistant|(?:chat)?gpt|system|agent)\b"
+    r"|\b(?:bots?|agent|(?:slack|chat|help|helper|discord|github|weather|support|auto|robo)bot)(?: ?\d+)?$"
+    r"|(?:assistant|gpt|system)(?: ?\d+)?$"
 )
+"""A program's name says so at one end. The names of products, as Alexa, Claude and Gemini, are people's, too."""
+_INNER_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 _PREFIX = re.compile(r"\s*([^\W\d_a-zß-öø-ÿ][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,2})(?:: +|：\s*)(?=\S)")
 _LABEL_TEXT = """
     note notes question questions q a answer answers task context summary input output example system user assistant human ai
@@ -33,6 +37,13 @@ _LABEL_TEXT = """
 """
 _LABELS = frozenset(_LABEL_TEXT.split())
 """First words before a colon that name nobody."""
+_MAX_NAME_WORDS = 3
+"""Most words of a name, without particles: more are a sentence, which a prompt must not quote as a name."""
+_PARTICLE_TEXT = "al bin da das de del den der di do dos du e el la las le los van von y zu"
+_PARTICLES = frozenset(_PARTICLE_TEXT.split())
+_NOT_IN_NAMES = re.compile(r"[<>{}|=`!?;\"“”«»\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLACEHOLDER_NUMBERS = 10_000
+"""Numbers that tell speakers without a proper name apart."""
 _GENERIC_NAMES = frozenset(["user", "human", "me", "you", "client", "customer", "anonymous", "guest"])
 """Names that tell nobody apart, because an application gives them to each user."""
 USER_ONLY_KINDS = frozenset(["instruction", "tool_outcome"])
@@ -54,17 +65,17 @@ class SessionSpeakers(NamedTuple):
 
         Spellings of one name ("Ann_Smith", "ann smith", "Ann") have the label of the first one.
         """
-        own_keys = {normalize_name(name) for name in self.own_names}
+        own_keys = {normalize_name(format_speaker(name)) for name in self.own_names}
         people: dict[str, str] = {}
         keys: dict[str, str] = {}
         labels: dict[str, str | None] = {}
         for name in filter(None, self.names):
-            key = normalize_name(name)
-            if not key or key in _GENERIC_NAMES:
+            if is_generic(name):
                 continue
             if is_bot(name):
                 labels[name] = None
                 continue
+            key = normalize_name(format_speaker(name))
             keys[name] = key = _find_spelling(key, people) or key
             people.setdefault(key, _format_label(name))
         if len(people) == 1 and not any(_is_unnamed(name) for name in self.names):
@@ -76,12 +87,37 @@ class SessionSpeakers(NamedTuple):
 
 
 def _is_unnamed(name: str | None) -> bool:
-    return name is None or normalize_name(name) in _GENERIC_NAMES
+    return name is None or is_generic(name)
 
 
 def is_bot(name: str) -> bool:
     """Return whether a name is a program's."""
-    return _BOT.search(normalize_name(name)) is not None
+    words_apart = _INNER_CAPITAL.sub(" ", name)
+    return any(_BOT.search(normalize_name(spelling)) is not None for spelling in (name, words_apart))
+
+
+def remove_invisible(name: str) -> str:
+    """Return a name without characters that nobody sees, such as zero-width spaces and direction marks."""
+    return "".join(character for character in name if unicodedata.category(character) != "Cf")
+
+
+def format_speaker(name: str) -> str:
+    """Return a name as it may stand in a prompt: as it came, or "Speaker 4821" for a text that is no name.
+
+    The number is the same for the same text, in every session.
+    """
+    visible = remove_invisible(name)
+    words = [word for word in _SEPARATORS.split(visible) if word and word not in _PARTICLES]
+    if len(visible) <= NAME_CHARS and len(words) <= _MAX_NAME_WORDS and not _NOT_IN_NAMES.search(visible):
+        return visible
+    number = int.from_bytes(sha256(visible.encode("utf-8", "surrogatepass")).digest()[:4]) % _PLACEHOLDER_NUMBERS
+    return f"Speaker {number:04}"
+
+
+def is_generic(name: str) -> bool:
+    """Return whether a name tells nobody apart: "user", or nothing that is seen."""
+    key = normalize_name(name)
+    return not key or key in _GENERIC_NAMES
 
 
 def find_prefix(text: str) -> str | None:
@@ -106,7 +142,7 @@ def read_prefixes(texts: Sequence[str]) -> list[str] | None:
 
 def normalize_name(name: str) -> str:
     """Return a name in lower case, without accents, with single spaces between its words."""
-    plain = _MARKS.sub("", unicodedata.normalize("NFKD", name[:NAME_CHARS]).casefold())
+    plain = _MARKS.sub("", unicodedata.normalize("NFKD", remove_invisible(name)[:NAME_CHARS]).casefold())
     return _SEPARATORS.sub(" ", plain).strip()
 
 
@@ -125,7 +161,7 @@ def _find_spelling(key: str, keys: Collection[str]) -> str | None:
 
 def _format_label(name: str) -> str:
     """Return a name as it is shown."""
-    label = _SEPARATORS.sub(" ", name[:NAME_CHARS]).strip(" :").replace(":", "")
+    label = _SEPARATORS.sub(" ", format_speaker(name)).strip(" :").replace(":", "")
     return label.title() if label.islower() else label
 
 
@@ -134,14 +170,15 @@ def attribute_to_speaker(candidates: Iterable[MemoryCandidate], label: str) -> l
 
     Wishes, and what is only concluded, are left out.
     """
-    subject = slug(label) or normalize_name(label)
+    subject = _format_subject(label)
+    entity_id = slug(label) or normalize_name(label)
     return [
         replace(
             candidate,
             content=f"{label}: {candidate.content}",
             speaker=label,
             triple=_move_triple(candidate.triple, subject),
-            entity_ids=tuple(dict.fromkeys((*candidate.entity_ids, subject))),
+            entity_ids=tuple(dict.fromkeys((*candidate.entity_ids, entity_id))),
             ends=tuple(replace(ended, subject=_move_subject(ended.subject, subject)) for ended in candidate.ends),
             doubts=(),
         )
@@ -159,7 +196,7 @@ def find_own_triple(triple: Triple, label: str | None) -> Triple | None:
     """
     if label is None:
         return triple
-    subject = slug(label) or normalize_name(label)
+    subject = _format_subject(label)
     if triple.subject == subject:
         return Triple(USER, triple.predicate, triple.value)
     if triple.subject.startswith(f"{subject}."):
@@ -167,10 +204,16 @@ def find_own_triple(triple: Triple, label: str | None) -> Triple | None:
     return None
 
 
+def _format_subject(label: str) -> str:
+    """Return the subject of statements about a speaker: no slug has its first character, so a speaker called "Sister" is not
+    taken for the user's sister."""
+    return "@" + (slug(label) or normalize_name(label))
+
+
 def _move_triple(triple: Triple | None, subject: str) -> Triple | None:
     return Triple(_move_subject(triple.subject, subject), triple.predicate, triple.value) if triple else None
 
 
 def _move_subject(subject: str, speaker: str) -> str:
-    """Return a subject from a speaker's point of view ("user", "wife") as one of its own ("ann", "ann.wife")."""
+    """Return a subject from a speaker's point of view ("user", "wife") as one of its own ("@ann", "@ann.wife")."""
     return speaker if subject == USER else f"{speaker}.{subject}"

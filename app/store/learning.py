@@ -51,6 +51,14 @@ class SourceMessage(Struct, frozen=True):
     """The speaker's name as the client sent it."""
 
 
+class MessageBeginning(NamedTuple):
+    """The first characters of a message."""
+
+    message_id: UUID
+    text: str
+    said_at: datetime
+
+
 class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
@@ -332,11 +340,11 @@ class LearningStore:
             own_names = await connection.fetchval(self._sql["learning.own_names"], user)
         return {row["name"]: row["first_message"] for row in rows}, list(own_names or ())
 
-    async def read_user_beginnings(self, tenant: UUID, user: UUID, session: UUID, chars: int) -> list[str]:
-        """Return the first characters of the user messages of a session that have no name, in order."""
+    async def read_user_beginnings(self, tenant: UUID, user: UUID, session: UUID, chars: int) -> list[MessageBeginning]:
+        """Return the user messages of a session that have no name, in order, with so many first characters."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["learning.user_beginnings"], user, session, chars)
-        return [row["text"] for row in rows]
+        return [MessageBeginning(row["message_id"], row["text"], row["said_at"]) for row in rows]
 
     async def read_misattributed(
         self, tenant: UUID, user: UUID, session: UUID, names: Sequence[str], excluded: Sequence[UUID]
@@ -346,14 +354,29 @@ class LearningStore:
         async with self._pool.transaction(tenant) as connection:
             parameters = (user, session, list(names), list(excluded))
             rows = await connection.fetch(self._sql["learning.misattributed"], *parameters)
-            message_rows = await connection.fetch(
-                self._sql["learning.messages"],
-                user,
-                list({row["message_id"] for row in rows}),
-                min([row["said_at"] for row in rows]),
-                max([row["said_at"] for row in rows]),
-            ) if rows else []  # fmt: skip
-        return [row["memory_id"] for row in rows], [_message(row) for row in message_rows]
+            messages = await self._read_sources(connection, user, rows)
+        return [row["memory_id"] for row in rows], messages
+
+    async def read_learned_as_own(
+        self, tenant: UUID, user: UUID, session: UUID, beginnings: Sequence[MessageBeginning]
+    ) -> tuple[list[tuple[UUID, UUID]], list[SourceMessage]]:
+        """Return the memories that were learned as the user's from these messages of a session, each with its message, the
+        oldest first; and the messages."""
+        async with self._pool.transaction(tenant) as connection:
+            message_ids = [beginning.message_id for beginning in beginnings]
+            rows = await connection.fetch(self._sql["learning.learned_as_own"], user, session, message_ids)
+            messages = await self._read_sources(connection, user, [beginning._asdict() for beginning in beginnings])
+        return [(row["memory_id"], row["message_id"]) for row in rows], messages
+
+    async def _read_sources(self, connection: Any, user: UUID, rows: Sequence[Any]) -> list[SourceMessage]:
+        if not rows:
+            return []
+        times = [row["said_at"] for row in rows]
+        message_ids = list({row["message_id"] for row in rows})
+        message_rows = await connection.fetch(
+            self._sql["learning.messages_again"], user, message_ids, min(times), max(times)
+        )
+        return [_message(row) for row in message_rows]
 
     async def recent(
         self, tenant: UUID, user: UUID, scope: UUID, session: UUID, turn: int

@@ -54,9 +54,9 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND
 RETURNING m.memory_id
 
 -- name: said_later
--- Returns the user's next messages after $4 (of the session $3, or NULL: of all) that fit one of the patterns $5; at most $7, of at
+-- Returns the next user messages, of whatever speaker, after $4 (of the session $3, or NULL: of all) that fit one of the patterns $5; at most $7, of at
 -- most $6 characters. Those of a session with a role play are left out.
-SELECT h.message_id, h.turn_index, h.content, h.created_at, h.session_id
+SELECT h.message_id, h.turn_index, h.content, h.created_at, h.session_id, h.name
 FROM agent_data.conversation_history h
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
   AND NOT h.is_pruned AND NOT h.hidden AND length(h.content) <= $6 AND h.content ILIKE ANY ($5::text[])

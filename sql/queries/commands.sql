@@ -90,17 +90,17 @@ LEFT JOIN LATERAL (
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3
 
 -- name: said_since
--- The next messages of the user's own after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters; not those
+-- The next user messages, of whatever speaker, after $4 (of the session $3, or NULL: of all), at most $6 of at most $5 characters; not those
 -- that are only said again.
 WITH next AS MATERIALIZED (
-    SELECT h.message_id, h.content, h.created_at FROM agent_data.conversation_history h
+    SELECT h.message_id, h.content, h.created_at, h.session_id, h.name FROM agent_data.conversation_history h
     WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
       AND NOT h.is_pruned AND NOT h.hidden AND length(h.content) <= $5
       AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
     ORDER BY h.created_at
     LIMIT $6
 )
-SELECT n.message_id, n.content, n.created_at FROM next n
+SELECT n.message_id, n.content, n.created_at, n.session_id, n.name FROM next n
 WHERE $3::uuid IS NOT NULL OR n.message_id NOT IN (
     SELECT agent_data.restated($2, array_agg(x.message_id), min(x.created_at), max(x.created_at)) FROM next x)
 ORDER BY n.created_at

@@ -70,6 +70,16 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = h.message_id)
 ORDER BY h.turn_index, h.sibling
 
+-- name: messages_again
+-- Messages to learn from once more, as `messages`; also those whose statement was replaced, perhaps by another speaker's.
+SELECT h.message_id, h.turn_index, h.role, h.content, h.tool_calls, h.created_at, h.metadata, h.name
+FROM agent_data.conversation_history h
+WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4 AND NOT h.is_pruned
+  AND NOT h.hidden
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s
+                  WHERE s.user_id = $1 AND s.item_id = h.message_id AND s.reason <> 'superseded')
+ORDER BY h.turn_index, h.sibling
+
 -- name: session_speakers
 -- The names on the user messages of a session ($2), in the order of their first messages; NULL: messages without a name.
 SELECT h.name, (array_agg(h.message_id ORDER BY h.turn_index, h.sibling))[1] AS first_message
@@ -81,8 +91,8 @@ GROUP BY h.name
 ORDER BY min(h.turn_index)
 
 -- name: user_beginnings
--- The first $3 characters of the user messages of a session ($2) that have no name, in order.
-SELECT left(h.content, $3) AS text
+-- The user messages of a session ($2) that have no name, in order, with their first $3 characters.
+SELECT h.message_id, left(h.content, $3) AS text, h.created_at AS said_at
 FROM agent_data.sessions s
 JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.session_id = s.session_id
     AND h.created_at BETWEEN s.first_message_at AND s.last_message_at
@@ -114,6 +124,14 @@ WHERE m.user_id = $1 AND m.session_id = $2 AND m.is_active AND m.speaker IS NULL
   AND h.role = 1 AND h.name = ANY ($3::text[]) AND h.message_id <> ALL ($4::uuid[])
 ORDER BY m.created_at
 LIMIT 200
+
+-- name: learned_as_own
+-- Memories, in force or replaced, that were learned as the user's own from these messages ($3) of a session ($2) alone, the oldest first.
+SELECT m.memory_id, m.source_message_ids[1] AS message_id FROM agent_data.memory_store m
+WHERE m.user_id = $1 AND m.session_id = $2 AND m.speaker IS NULL AND m.status IN ('active', 'aging', 'superseded')
+  AND m.source_message_ids[1] = ALL (m.source_message_ids) AND m.kind IN ('fact', 'preference', 'correction', 'event', 'instruction')
+  AND m.source_message_ids[1] = ANY ($3::uuid[])
+ORDER BY m.created_at, m.memory_id
 
 -- name: restated
 -- Of these messages ($2) of the user's own those that are only said again.

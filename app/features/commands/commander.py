@@ -48,7 +48,19 @@ from app.features.commands.grammar import (
 from app.features.commands.store import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, HiddenMemory, Message
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.identify import Identity
-from app.gateway.prepare import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
+from app.gateway.prepare import (
+    FAILED,
+    IGNORED,
+    LEFT_CHARS,
+    NOTHING_TOLD,
+    Obeyed,
+    beside,
+    find_newest_name,
+    heard_in,
+    is_another_speaker,
+    newest,
+    told,
+)
 from app.gateway.reconcile import Place, question_chain
 from app.languages import all_of, heard, language, language_of
 from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
@@ -229,6 +241,8 @@ class Commander(Struct):
 
     async def obey(self, identity: Identity, chat: ChatRequest, place: Place, now: datetime, *, writes: bool) -> Obeyed:
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
+        if await self._is_another_speaker(identity, chat, place):
+            return IGNORED
         wanted, text = told(chat), newest(chat) or ""
         alone = bool(wanted) and not any(each.kind == "recall" for each in wanted) and heard(beside(text, wanted)).talk
         for each in wanted:
@@ -259,6 +273,19 @@ class Commander(Struct):
                 exc_info=None if expected else error,
             )
             return replace(FAILED if forgets or not orders else NOTHING_TOLD, alone=alone)
+
+    async def _is_another_speaker(self, identity: Identity, chat: ChatRequest, place: Place) -> bool:
+        """Return whether the newest message is not the user's; without the database, as far as the request itself shows."""
+        if find_newest_name(chat) is None:
+            return False
+        session = place.retrieval_session or place.session_id
+        doing = self.store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined, alone=False)
+        try:
+            async with asyncio.timeout(LOOK_S), doing as lookup:
+                names, own_names = await lookup.read_speakers(session)
+        except (MnemeError, TimeoutError):
+            names, own_names = [], []
+        return is_another_speaker(chat, names, own_names)
 
     async def _obey(
         self, identity: Identity, chat: ChatRequest, place: Place, orders: Sequence[Command], text: str, now: datetime

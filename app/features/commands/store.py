@@ -25,6 +25,7 @@ from msgspec import Struct, convert, field, to_builtins
 from app.clock import Clock
 from app.errors import Conflict, NotFound
 from app.features.commands.grammar import STEM, WITHDRAWS, StoredMemory, commands, contrary, taken_back
+from app.jobs.changes import select_own_messages
 from app.jobs.learn import LearnJob, Told
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import MAX_OWN_WORD
@@ -237,10 +238,15 @@ class Doing(Struct, frozen=True):
         """The wishes in force that a message alone asked for."""
         return [row["memory_id"] for row in await self._fetch("asked_by", session, message_hash)]
 
-    async def said_since(self, at: datetime, length: int) -> dict[UUID, tuple[str, datetime]]:
-        """The next messages of the user's own that are no longer than this (characters), and when each was said."""
-        rows = await self._fetch("said_since", self._session, at, length, SAID_SINCE)
-        return {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
+    async def read_messages_since(self, at: datetime, length: int) -> list[Any]:
+        """Return the next user messages that are no longer than this (characters): also those of other named speakers."""
+        return await self._fetch("said_since", self._session, at, length, SAID_SINCE)
+
+    async def read_speakers(self, session: UUID) -> tuple[list[str | None], list[str]]:
+        """Return the names on a session's user messages, and the names by which the user is known."""
+        rows = await self.connection.fetch(self.sql["learning.session_speakers"], self.user, session)
+        own_names = await self.connection.fetchval(self.sql["learning.own_names"], self.user)
+        return [row["name"] for row in rows], list(own_names or ())
 
     async def heeded(self, message: UUID) -> tuple[UUID, bytes | None, Done | None] | None:
         """The session of a message, the hash of its form, and what was done about it, or undone since. None: it is gone."""
@@ -392,7 +398,8 @@ async def withdraw(
     said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
     asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
     if asked:
-        said |= await doing.said_since(min(asked), MAX_OWN_WORD)
+        rows = await select_own_messages(effect, await doing.read_messages_since(min(asked), MAX_OWN_WORD))
+        said |= {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
     for message, (text, at) in said.items():
         orders = [each for each in commands(text) if each.kind in WITHDRAWS]
         place = await doing.heeded(message) if orders else None

@@ -296,9 +296,10 @@ def test_long_hostile_text_is_neutralised_in_one_pass() -> None:
 
 
 def test_names_are_short() -> None:
-    block = render(NONCE, [message(1, "x", speaker="n" * 500), message(2, "y", speaker=" : ")])
+    block = render(NONCE, [message(1, "x", speaker="n" * 60), message(2, "y", speaker=" : ")])
     assert f"\n{'n' * NAME_CHARS}: x\n" in block
     assert "\nuser: y\n" in block
+    assert "nnn" not in render(NONCE, [message(1, "x", speaker="n" * 500)])
 
 
 # --- the cost --------------------------------------------------------------------------------------------------------
