@@ -153,7 +153,20 @@ CHATTER = (
     "This is great, thanks!", "I hate this rain.", "Can you make that shorter?", "Hmm, let me think.", "What a day.",
     "Good morning!", "And what would you do?", "Never mind.", "Is it going to rain tomorrow?", "Ok, go on.",
 )  # fmt: skip
-BOUGHT = ("lamp", "chair", "kettle", "book", "scarf", "plant", "bike pump", "jacket", "teapot", "mug", "clock", "notebook")
+BOUGHT = (
+    "lamp",
+    "chair",
+    "kettle",
+    "book",
+    "scarf",
+    "plant",
+    "bike pump",
+    "jacket",
+    "teapot",
+    "mug",
+    "clock",
+    "notebook",
+)
 PASSING = (
     "tides", "sourdough", "tax forms", "lunar eclipses", "typewriters", "glaciers", "tile glue", "opera", "beekeeping",
     "ferries", "crosswords", "solar panels", "vinyl records", "moss", "kites", "origami", "volcanoes", "hot springs",
