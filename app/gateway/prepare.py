@@ -199,7 +199,7 @@ def ordered(chat: ChatRequest) -> bool:
 def find_newest_name(chat: ChatRequest) -> str | None:
     """Return the speaker's name on the newest user message; None without one."""
     last = chat.transcript.last_user()
-    return _get_name(chat.messages[last]) if last is not None else None
+    return _read_name(chat.messages[last]) if last is not None else None
 
 
 def is_another_speaker(
@@ -216,11 +216,11 @@ def is_another_speaker(
     if name is None:
         return False
     roles = chat.transcript.roles
-    names = [_get_name(message) for role, message in zip(roles, chat.messages, strict=True) if role == "user"]
+    names = [_read_name(message) for role, message in zip(roles, chat.messages, strict=True) if role == "user"]
     return name in SessionSpeakers((*stored_names, *names), own_names).find_other_speakers()
 
 
-def _get_name(message: Mapping[str, Any]) -> str | None:
+def _read_name(message: Mapping[str, Any]) -> str | None:
     name = message.get("name")
     return name if isinstance(name, str) and name else None
 
