@@ -155,7 +155,8 @@ def test_a_real_turn_goes_on_after_the_compaction(
 
 def test_the_metric_and_the_other_routes(mneme: MnemeServer, talk: tuple[Api, str]) -> None:
     api, session = talk
-    api.post(f"/sessions/{session}/compact", {})  # nothing where it is done; another worker may run the test that does it
+    # Does nothing where it is done already; another process may have run the test that does it.
+    api.post(f"/sessions/{session}/compact", {})
     wait_until(lambda: bool(api.get(f"/sessions/{session}/summary")["compactions"]), "the compaction", seconds=60)
     text = mneme.http.get("/metrics").text
     ratio = re.search(r'^mneme_compaction\{what="ratio"\} (\S+)', text, re.MULTILINE)

@@ -162,7 +162,7 @@ BOUGHT = (
     "plant",
     "bike pump",
     "jacket",
-    "teapot",
+    "blender",
     "mug",
     "clock",
     "notebook",
