@@ -179,24 +179,26 @@ def _guessed(clause: _Clause, exchange: SourceExchange, spoken: Language) -> lis
 
 
 def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
-    said = text[sentence.start : sentence.end]
-    request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", said, count=1))
+    sentence_text = text[sentence.start : sentence.end]
+    request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", sentence_text, count=1))
     if sentence.asked and request is None:
-        said = _cut_question(said, spoken)
-    if not said or spoken.pattern("question").match(spoken.pattern("lead").sub("", said, 1)):
+        sentence_text = _cut_question(sentence_text, spoken)
+    if not sentence_text or spoken.pattern("question").match(spoken.pattern("lead").sub("", sentence_text, 1)):
         return
-    colon = _COLON.search(said)
-    if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
-        said = said[: colon.start()]  # what stands after it may be anybody's
+    colon = _COLON.search(sentence_text)
+    if colon and not spoken.pattern("remember").match(
+        spoken.pattern("lead").sub("", sentence_text[: colon.end()], count=1)
+    ):
+        sentence_text = sentence_text[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
     doubted: int | None = None  # where "I think" stands, when a comma parts it from what is thought
-    joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
+    joints = [m.span() for m in spoken.pattern("joint").finditer(sentence_text)]
     for end, after in [
-        *(joint for joint in joints if not _is_time(said[: joint[0]], spoken.code)),
-        (len(said), len(said)),
+        *(joint for joint in joints if not _is_time(sentence_text[: joint[0]], spoken.code)),
+        (len(sentence_text), len(sentence_text)),
     ]:
-        piece = said[begin:end]
+        piece = sentence_text[begin:end]
         lead = spoken.pattern("lead").match(piece)
         offset = sentence.start + begin + (lead.end() if lead else 0)
         body = piece[lead.end() :] if lead else piece

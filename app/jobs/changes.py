@@ -74,10 +74,13 @@ async def select_own_messages(effect: Effect, rows: Sequence[Any]) -> list[Any]:
         effect: The transaction of the job's effect.
         rows: Messages with their `session_id` and the speaker's `name`.
     """
+    sessions = {row["session_id"] for row in rows if row["name"]}
+    if not sessions:
+        return list(rows)
     labels_by_session: dict[UUID, dict[str, str | None]] = {}
-    for session in {row["session_id"] for row in rows if row["name"]}:
+    own_names = await effect.connection.fetchval(effect.sql["learning.own_names"], effect.user)
+    for session in sessions:
         speakers = await effect.connection.fetch(effect.sql["learning.session_speakers"], effect.user, session)
-        own_names = await effect.connection.fetchval(effect.sql["learning.own_names"], effect.user)
         names = [speaker["name"] for speaker in speakers]
         labels_by_session[session] = SessionSpeakers(names, list(own_names or ())).find_other_speakers()
     return [row for row in rows if not row["name"] or row["name"] not in labels_by_session[row["session_id"]]]

@@ -395,12 +395,12 @@ async def withdraw(
     Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes back the
     wishes that are new, too."""
     doing = Doing(effect.connection, sql, job.tenant, job.user, job.scope, clock.now(), None)
-    said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
+    own_messages = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
     asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
     if asked:
         rows = await select_own_messages(effect, await doing.read_messages_since(min(asked), MAX_OWN_WORD))
-        said |= {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
-    for message, (text, at) in said.items():
+        own_messages |= {row["message_id"]: (row["content"], row["created_at"]) for row in rows}
+    for message, (text, at) in own_messages.items():
         orders = [each for each in commands(text) if each.kind in WITHDRAWS]
         place = await doing.heeded(message) if orders else None
         if place is None:
